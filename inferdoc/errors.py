@@ -1,0 +1,48 @@
+"""Errors a user can meet.
+
+InferdocError
+├── InputError        bad input: trace, model, flag, rule, output folder       exit code 2
+│   ├── TraceError    a trace that cannot be read, with file:line
+│   ├── ModelError    a model that cannot be sized, loaded or run
+│   └── RuleError     a rule file that does not validate, with file:line
+└── MeasurementError  a measurement that failed; becomes that arm's result, never the end of a run
+"""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_BAD_INPUT = 2
+EXIT_INTERNAL = 70
+EXIT_INTERRUPTED = 130
+
+
+class InferdocError(Exception):
+    """Base of every error whose message is meant for the user: what, where, and how to mend it."""
+
+
+class InputError(InferdocError):
+    """Bad input. The CLI prints the message alone and exits with code 2."""
+
+
+class TraceError(InputError):
+    """A trace that cannot be read. `where` is ``path`` or ``path:line`` as the user gave it."""
+
+    def __init__(self, message: str, *, where: str | None = None) -> None:
+        super().__init__(f"{where}: {message}" if where else message)
+        self.where = where
+
+
+class ModelError(InputError):
+    """A model that cannot be sized, loaded or run; says what still works."""
+
+
+class RuleError(InputError):
+    """A rule file that does not validate. `where` is ``path:line``."""
+
+    def __init__(self, message: str, *, where: str | None = None) -> None:
+        super().__init__(f"{where}: {message}" if where else message)
+        self.where = where
+
+
+class MeasurementError(InferdocError):
+    """A measurement failed (out of memory, lengths not as forced). The diagnosis goes on without it."""

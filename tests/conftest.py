@@ -1,0 +1,23 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of public traces and model configurations that stands beside a checkout; tests skip without it."""
+    folder = REPOSITORY.parent / "shared"
+    if not (folder / "traces").is_dir():
+        pytest.skip("the shared traces and model configurations are not beside this checkout")
+    return folder
