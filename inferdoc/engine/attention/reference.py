@@ -1,0 +1,131 @@
+"""Paged attention in plain torch: runs on CPU and CUDA in any dtype, and is the oracle for faster kernels.
+
+Rows with one query token (decodes) are gathered into one padded batch; rows with more (prompt chunks) run one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from inferdoc.engine.batch import StepInput
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """What a layer's attention call looks like, as the hook saw it."""
+
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    scale: float
+    window: int | None = None
+    """A query sees the `window` latest positions, itself included."""
+    softcap: float | None = None
+    has_sinks: bool = False
+
+
+class StepLayout:
+    """A step's geometry on the device, shared by all layers.
+
+    Args:
+        step: the packed input.
+        device: where the K/V pages are.
+    """
+
+    def __init__(self, step: StepInput, device: torch.device) -> None:
+        self.slots = torch.from_numpy(step.slots).to(device)
+        counts = step.query_starts[1:] - step.query_starts[:-1]
+        decodes = (counts == 1).nonzero()[0]
+        self.chunks: list[Chunk] = []
+        tables = torch.from_numpy(step.block_tables).to(device)
+        offsets = torch.arange(step.block_size, device=device)
+        for row in (counts > 1).nonzero()[0]:
+            length = int(step.lengths[row])
+            blocks = tables[row, : -(-length // step.block_size)]
+            slots = (blocks[:, None] * step.block_size + offsets).reshape(-1)[:length]
+            begin, end = int(step.query_starts[row]), int(step.query_starts[row + 1])
+            self.chunks.append(Chunk(begin, end, slots))
+        self.decode_tokens: Tensor | None = None
+        if len(decodes):
+            lengths = torch.from_numpy(step.lengths[decodes]).to(device)
+            longest = int(step.lengths[decodes].max())
+            blocks = tables[torch.from_numpy(decodes).to(device), : -(-longest // step.block_size)]
+            slots = (blocks[:, :, None] * step.block_size + offsets).reshape(len(decodes), -1)[:, :longest]
+            age = lengths[:, None] - 1 - torch.arange(longest, device=device)
+            # Places past a row's end hold anything, NaN included: read the row's first token there, and mask it.
+            self.decode_slots = torch.where(age >= 0, slots, slots[:, :1])
+            self.decode_age = age
+            self.decode_tokens = torch.from_numpy(step.query_starts[decodes]).to(device)
+            self.all_decodes = len(decodes) == len(counts)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Queries [begin, end) of the packed row, which are the last positions of the K/V in `slots`."""
+
+    begin: int
+    end: int
+    slots: Tensor
+
+
+def paged_attention(
+    query: Tensor, keys: Tensor, values: Tensor, layout: StepLayout, spec: LayerSpec, sinks: Tensor | None = None
+) -> Tensor:
+    """Causal attention of packed queries over paged K/V.
+
+    Args:
+        query: [H, T, Dk].
+        keys, values: [slots, Hkv, Dk], [slots, Hkv, Dv]: a layer's pages.
+        sinks: [H] logits that join the softmax without a value, or None.
+
+    Returns:
+        [T, H, Dv].
+    """
+    heads, tokens, _ = query.shape
+    out = query.new_empty(tokens, heads, spec.value_dim)
+    if layout.decode_tokens is not None:
+        at = slice(None) if layout.all_decodes else layout.decode_tokens
+        rows = query[:, at].transpose(0, 1).unsqueeze(2)  # [R, H, 1, Dk]
+        k = keys[layout.decode_slots].transpose(1, 2)  # [R, Hkv, L, Dk]
+        v = values[layout.decode_slots].transpose(1, 2)
+        visible = layout.decode_age >= 0
+        if spec.window is not None:
+            visible &= layout.decode_age < spec.window
+        out[at] = _attend(rows, k, v, visible[:, None, None, :], spec, sinks)[:, :, 0]
+    for chunk in layout.chunks:
+        k = keys[chunk.slots].transpose(0, 1).unsqueeze(0)
+        v = values[chunk.slots].transpose(0, 1).unsqueeze(0)
+        queries, length = chunk.end - chunk.begin, len(chunk.slots)
+        mask: Tensor | None = None
+        if queries < length or spec.window is not None:
+            at_position = torch.arange(length - queries, length, device=query.device)[:, None]
+            age = at_position - torch.arange(length, device=query.device)
+            mask = age >= 0 if spec.window is None else (age >= 0) & (age < spec.window)
+        rows = query[None, :, chunk.begin : chunk.end]
+        out[chunk.begin : chunk.end] = _attend(rows, k, v, mask, spec, sinks)[0].transpose(0, 1)
+    return out
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, spec: LayerSpec, sinks: Tensor | None) -> Tensor:
+    """[B, H, Q, Dk], [B, Hkv, L, Dk], [B, Hkv, L, Dv] -> [B, H, Q, Dv]; `mask` None: causal and square."""
+    grouped = q.shape[1] != k.shape[1]
+    if spec.softcap is None and sinks is None:
+        return functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=mask is None, scale=spec.scale, enable_gqa=grouped
+        )
+    groups = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+    scores = (q @ k.transpose(-1, -2)) * spec.scale
+    if spec.softcap is not None:
+        scores = torch.tanh(scores / spec.softcap) * spec.softcap
+    if mask is None:
+        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+    scores = scores.masked_fill(~mask, float("-inf"))
+    if sinks is not None:
+        sink = sinks.to(scores.dtype).view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+        return torch.softmax(torch.cat([scores, sink], dim=-1).float(), dim=-1)[..., :-1].to(v.dtype) @ v
+    return torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(v.dtype) @ v

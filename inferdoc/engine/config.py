@@ -1,0 +1,60 @@
+"""The engine's switches. One frozen object a run; an off/on pair differs in exactly one field."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from inferdoc.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """What the engine does with a load. Field names follow vLLM's flags where vLLM has one.
+
+    Raises:
+        InputError: a combination that cannot run.
+    """
+
+    max_model_len: int
+    """Longest sequence (prompt and output) in tokens."""
+    num_kv_blocks: int
+    """KV pool in blocks; both arms of a comparison have the same."""
+    block_size: int = 16
+    """Tokens a block; a power of two. Also the unit of prefix hashing."""
+    max_num_seqs: int = 8
+    max_num_batched_tokens: int = 512
+    """Token budget of a step, decodes included."""
+    batching: Literal["continuous", "static"] = "continuous"
+    """Static: a new batch starts when every request of the last one is done; finished rows go on as padding."""
+    enable_chunked_prefill: bool = True
+    """Off: a prompt is computed whole in one step, beside the running decodes, whatever the token budget."""
+    reservation: Literal["paged", "max-model-len", "per-request"] = "paged"
+    """Paged takes blocks as they fill. The other two reserve consecutive blocks at admission: `max_model_len` tokens,
+    or the prompt with its declared maximum (without one, the output rounded up to a power of two)."""
+    enable_prefix_caching: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("max_model_len", "num_kv_blocks", "max_num_seqs", "max_num_batched_tokens"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.block_size < 1 or self.block_size & (self.block_size - 1):
+            raise InputError(f"block_size is {self.block_size}; it must be a power of two")
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise InputError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) is below max_num_seqs ({self.max_num_seqs}): "
+                "a step could not hold one token for each running request"
+            )
+        if self.enable_prefix_caching and self.reservation != "paged":
+            raise InputError("enable_prefix_caching needs reservation='paged': a contiguous region cannot share blocks")
+
+    @property
+    def kv_tokens(self) -> int:
+        return self.num_kv_blocks * self.block_size
+
+    def describe(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def difference(self, other: EngineConfig) -> list[str]:
+        """Names of the fields in which two configurations differ."""
+        return [f.name for f in fields(self) if getattr(self, f.name) != getattr(other, f.name)]

@@ -1,0 +1,127 @@
+"""The loop: requests arrive, the scheduler chooses, the runner computes."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from inferdoc.engine.config import EngineConfig
+from inferdoc.engine.request import Request
+from inferdoc.engine.runner import Runner
+from inferdoc.engine.scheduler import make_scheduler
+from inferdoc.engine.steplog import Step
+from inferdoc.errors import MeasurementError
+
+
+class Clock(Protocol):
+    def now(self) -> float: ...
+    def sleep_until(self, when: float) -> None: ...
+
+
+class WallClock:
+    """Real time, in seconds."""
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def sleep_until(self, when: float) -> None:
+        time.sleep(max(0.0, when - self.now()))
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One run: every request with its time stamps, every step."""
+
+    config: EngineConfig
+    requests: list[Request]
+    steps: list[Step]
+    duration_s: float
+    """From the start of the run to its last token."""
+
+
+class Engine:
+    """One run's worth of engine: scheduler and KV bookkeeping are fresh, the runner (model and pages) is shared.
+
+    Args:
+        runner: computes batches; its pool must hold `config.kv_tokens`.
+        clock: real time, or a virtual clock that the runner moves.
+    """
+
+    def __init__(self, runner: Runner, config: EngineConfig, clock: Clock | None = None) -> None:
+        self.runner = runner
+        self.config = config
+        self.clock = clock or WallClock()
+        self.scheduler = make_scheduler(config)
+        self.steps: list[Step] = []
+
+    def run(self, requests: Sequence[Request]) -> RunResult:
+        """Serve the requests, each at its arrival time, to the end.
+
+        Raises:
+            MeasurementError: a request can never run under this configuration, or did not get its forced length.
+        """
+        pending = deque(sorted(requests, key=lambda request: request.arrival_s))
+        with _quiet_collector():
+            start = self.clock.now()
+            while pending or self.scheduler.has_work:
+                while pending and pending[0].arrival_s <= self.clock.now() - start:
+                    self.scheduler.add(pending.popleft())
+                if self.scheduler.has_work:
+                    self.step(start)
+                else:
+                    self.clock.sleep_until(start + pending[0].arrival_s)
+        for request in requests:
+            if not request.aborted and len(request.output) != request.output_length:
+                raise MeasurementError(
+                    f"request {request.id} produced {len(request.output)} of {request.output_length} tokens"
+                )
+        return RunResult(self.config, list(requests), self.steps, self.steps[-1].end_s if self.steps else 0.0)
+
+    def step(self, start: float) -> None:
+        """Schedule, compute, account."""
+        began = self.clock.now()
+        batch = self.scheduler.schedule()
+        assert batch.rows, "work is there but nothing was scheduled"
+        scheduled = self.clock.now()
+        for row in batch.rows:
+            if row.request.scheduled_s is None:
+                row.request.scheduled_s = began - start
+        # Counted before the update moves the requests on.
+        context = sum(row.start + row.num_tokens for row in batch.rows)
+        prefill = sum(row.num_tokens for row in batch.rows if row.num_tokens > 1)
+        decodes = sum(row.num_tokens == 1 and not row.padding for row in batch.rows)
+        waiting = self.scheduler.waiting
+        kv = self.scheduler.kv.use(self.scheduler.running, waiting[0] if waiting else None)
+        sampled = self.runner.execute(batch)
+        now = self.clock.now()
+        self.scheduler.update(batch, sampled, now - start)
+        self.steps.append(
+            Step(
+                start_s=began - start,
+                end_s=now - start,
+                schedule_s=scheduled - began,
+                prefill_tokens=prefill,
+                decode_rows=decodes,
+                padded_rows=sum(row.padding for row in batch.rows),
+                running=len(batch.rows),
+                waiting=len(waiting),
+                context_tokens=context,
+                kv=kv,
+            )
+        )
+
+
+@contextmanager
+def _quiet_collector() -> Iterator[None]:
+    """No garbage collection pauses while we measure."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

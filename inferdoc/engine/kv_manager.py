@@ -1,0 +1,167 @@
+"""Which blocks a request holds: admission, growth, publication to the prefix cache, release. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from inferdoc.engine.blocks import ROOT, BlockPool, Key, NullPrefixCache, PrefixCache, chain_key
+from inferdoc.engine.config import EngineConfig
+from inferdoc.engine.request import Request
+
+
+@dataclass(frozen=True)
+class KVUse:
+    """KV memory at one moment, in tokens."""
+
+    reserved: int
+    """In blocks that requests hold; a shared block counts once."""
+    written: int
+    """Tokens whose K/V are there; those in a shared block count once."""
+    tail: int
+    """Unwritten places in the last block that a request has begun to fill."""
+    external: int
+    """Free places while the head of the queue fits into their sum but into no consecutive run of them."""
+
+
+class KVManager:
+    """Allocates KV blocks to requests under one reservation policy.
+
+    `admit` -> (`grow` -> step -> `publish`)* -> `free`. Every path out of the engine goes through `free`.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.block_size = config.block_size
+        self.pool = BlockPool(config.num_kv_blocks)
+        cache = PrefixCache if config.enable_prefix_caching else NullPrefixCache
+        self.cache = cache(config.block_size)
+        self.reservation = RESERVATIONS[config.reservation](config.max_model_len)
+        self._published: dict[int, tuple[int, Key]] = {}
+        """By request: how many of its blocks were offered to the prefix cache, and the key of the last."""
+
+    def blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self.block_size)
+
+    def fits(self, request: Request) -> bool:
+        """Whether the request could ever run in this pool."""
+        return self.blocks_for(self.reservation.at_most(request)) <= self.pool.num_blocks
+
+    def admit(self, request: Request) -> bool:
+        """Give a waiting request blocks for all its tokens; False (and nothing changed) where there is no room.
+
+        Hits are claimed before anything is allocated, and a hit on a free block counts against the room.
+        """
+        reserve = self.reservation.contiguous(request)
+        if reserve is not None:
+            length = self.blocks_for(reserve)
+            first = self.pool.find_run(length)
+            if first is None:
+                return False
+            request.block_ids = self.pool.take_run(first, length)
+            hits, key = 0, ROOT
+        else:
+            shared, key = self.cache.match(request.tokens)
+            hits = len(shared)
+            room = self.pool.num_free - sum(self.pool.is_free(block) for block in shared)
+            if self.blocks_for(len(request.tokens)) - hits > room:
+                return False
+            for block in shared:
+                self.pool.share(block)
+            request.block_ids = shared
+        request.num_computed = hits * self.block_size
+        if request.preemptions == 0:
+            request.num_cached = request.num_computed
+        self._published[request.id] = hits, key
+        return self.grow(request, request.to_compute)
+
+    def grow(self, request: Request, tokens: int) -> bool:
+        """Make room for the next `tokens` tokens; False where the pool is empty (what was added stays held)."""
+        while len(request.block_ids) < self.blocks_for(request.num_computed + tokens):
+            if self.pool.num_free == 0:
+                return False
+            block = self.pool.take()
+            self.cache.forget(block)
+            request.block_ids.append(block)
+        return True
+
+    def publish(self, request: Request) -> None:
+        """Offer the blocks that became full to the prefix cache. Called only after the step has written their K/V."""
+        if not self.cache.keeps_blocks:
+            return
+        index, key = self._published[request.id]
+        while (index + 1) * self.block_size <= request.num_computed:
+            key = chain_key(key, request.tokens[index * self.block_size : (index + 1) * self.block_size])
+            self.cache.publish(request.block_ids[index], key)
+            index += 1
+        self._published[request.id] = index, key
+
+    def free(self, request: Request) -> None:
+        """Release all blocks, last first, so that the front of a prefix survives longest. Idempotent."""
+        last_first = request.block_ids[::-1]
+        self.pool.release(last_first, worthless=[b for b in last_first if not self.cache.is_cached(b)])
+        request.block_ids = []
+        self._published.pop(request.id, None)
+
+    def use(self, running: Iterable[Request], head: Request | None) -> KVUse:
+        """KV memory now; `head` is the request that waits first."""
+        written: dict[int, int] = {}
+        tail = 0
+        for request in running:
+            full, rest = divmod(request.num_computed, self.block_size)
+            for block in request.block_ids[:full]:
+                written[block] = self.block_size
+            if rest:
+                written[request.block_ids[full]] = rest
+                tail += self.block_size - rest
+        external = 0
+        if head is not None:
+            reserve = self.reservation.contiguous(head)
+            length = self.blocks_for(reserve or 0)
+            if reserve and length <= self.pool.num_free and self.pool.find_run(length) is None:
+                external = self.pool.num_free * self.block_size
+        reserved = (self.pool.num_blocks - self.pool.num_free) * self.block_size
+        return KVUse(reserved=reserved, written=sum(written.values()), tail=tail, external=external)
+
+    def check_integrity(self, running: Iterable[Request]) -> None:
+        running = list(running)
+        self.pool.check_integrity(request.block_ids for request in running)
+        self.cache.check_integrity()
+        for request in running:
+            assert len(request.block_ids) >= self.blocks_for(request.num_computed), "K/V without a block"
+
+
+class PagedReservation:
+    """Blocks are taken as they fill; nothing is reserved ahead."""
+
+    def __init__(self, max_model_len: int) -> None:
+        self.max_model_len = max_model_len
+
+    def contiguous(self, request: Request) -> int | None:
+        """Tokens to reserve in one consecutive run at admission; ``None``: none."""
+        return None
+
+    def at_most(self, request: Request) -> int:
+        """Tokens of KV that the request holds at its peak."""
+        return self.contiguous(request) or request.max_length
+
+
+class MaxModelLenReservation(PagedReservation):
+    """Every request reserves the longest sequence that the server allows."""
+
+    def contiguous(self, request: Request) -> int | None:
+        return self.max_model_len
+
+
+class PerRequestReservation(PagedReservation):
+    """Prompt + declared maximum; without one, prompt + output rounded up to a power of two."""
+
+    def contiguous(self, request: Request) -> int | None:
+        maximum = request.declared_max or 1 << (request.output_length - 1).bit_length()
+        return min(request.prompt_length + max(maximum, request.output_length), self.max_model_len)
+
+
+RESERVATIONS: dict[str, type[PagedReservation]] = {
+    "paged": PagedReservation,
+    "max-model-len": MaxModelLenReservation,
+    "per-request": PerRequestReservation,
+}

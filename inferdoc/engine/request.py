@@ -1,0 +1,88 @@
+"""A request and what became of it. Few facts are stored; the rest is derived."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(eq=False)
+class Request:
+    """One request with a forced output length.
+
+    `tokens` grows from the prompt by one sampled token at a time; `num_computed` counts the tokens whose K/V are in the
+    cache. Chunked prefill, prefix hits and recompute after preemption are all "num_computed lags behind tokens".
+
+        0 ........ num_cached ........ num_computed ........ len(tokens)
+        | from the prefix cache | computed by steps | still to compute |
+    """
+
+    id: int
+    prompt: Sequence[int]
+    output_length: int
+    """Tokens to generate; end tokens are ignored so that every arm does the same work."""
+    arrival_s: float = 0.0
+    """On the clock of the run, relative to its start."""
+    declared_max: int | None = None
+    """The client's ``max_tokens``, where the trace has it."""
+
+    tokens: list[int] = field(init=False)
+    block_ids: list[int] = field(init=False, default_factory=list)
+    """Set by the KV manager: block i holds tokens [i * block_size, (i + 1) * block_size)."""
+    num_computed: int = field(init=False, default=0)
+    num_cached: int = field(init=False, default=0)
+    """Prompt tokens served by the prefix cache at the first admission."""
+    scheduled_s: float | None = field(init=False, default=None)
+    """Set by the scheduler: first time in a batch."""
+    token_times: list[float] = field(init=False, default_factory=list)
+    """Set by the engine: when each output token was there."""
+    preemptions: int = field(init=False, default=0)
+    aborted: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.prompt)
+
+    @property
+    def prompt_length(self) -> int:
+        return len(self.prompt)
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[self.prompt_length :]
+
+    @property
+    def max_length(self) -> int:
+        """Tokens at the end. The last sampled token's K/V are never computed."""
+        return self.prompt_length + self.output_length
+
+    @property
+    def to_compute(self) -> int:
+        return len(self.tokens) - self.num_computed
+
+    @property
+    def finished(self) -> bool:
+        return self.aborted or len(self.tokens) == self.max_length
+
+    @property
+    def ttft_s(self) -> float | None:
+        """First token - arrival, queueing included."""
+        return self.token_times[0] - self.arrival_s if self.token_times else None
+
+    @property
+    def e2e_s(self) -> float | None:
+        return self.token_times[-1] - self.arrival_s if self.finished and self.token_times else None
+
+    @property
+    def tpot_s(self) -> float | None:
+        """(E2E - TTFT) / (n - 1); undefined for fewer than two tokens."""
+        n = len(self.token_times)
+        return (self.token_times[-1] - self.token_times[0]) / (n - 1) if self.finished and n > 1 else None
+
+    @property
+    def itl_s(self) -> list[float]:
+        """Gaps between output tokens: n - 1 values for n tokens."""
+        return [b - a for a, b in zip(self.token_times, self.token_times[1:], strict=False)]
+
+    @property
+    def queue_s(self) -> float | None:
+        return self.scheduled_s - self.arrival_s if self.scheduled_s is not None else None

@@ -1,0 +1,29 @@
+"""One record a step: what it computed, what it held, how long it took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inferdoc.engine.kv_manager import KVUse
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Times in seconds on the clock of the run."""
+
+    start_s: float
+    end_s: float
+    schedule_s: float
+    """Time in the scheduler and in building the input: the device idles meanwhile."""
+    prefill_tokens: int
+    decode_rows: int
+    padded_rows: int
+    running: int
+    waiting: int
+    context_tokens: int
+    """K/V tokens that the step's rows attend to."""
+    kv: KVUse
+
+    @property
+    def duration_s(self) -> float:
+        return self.end_s - self.start_s

@@ -1,0 +1,128 @@
+"""Paired effects with exact intervals, and percentiles that know when they have too few samples.
+
+The unit is the run, never the request: requests of one run share a server's state, and counting them as independent
+makes differences look certain that are not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+METHOD = "Hodges-Lehmann on log ratios, exact Wilcoxon signed-rank"
+MIN_PAIRS = 6
+"""Fewest pairs with a two-sided 95% signed-rank interval: 2 / 2**6 = 0.031 <= 0.05, 2 / 2**5 = 0.0625 is not."""
+
+
+@cache
+def _signed_rank_counts(n: int) -> tuple[int, ...]:
+    """How many of the 2**n sign patterns give each value of the signed-rank statistic T+ (0 .. n(n+1)/2)."""
+    counts = [1]
+    for rank in range(1, n + 1):
+        longer = counts + [0] * rank
+        for total, count in enumerate(counts):
+            longer[total + rank] += count
+        counts = longer
+    return tuple(counts)
+
+
+def signed_rank_interval(differences: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
+    """Interval for the centre of symmetric differences, by inverting the exact Wilcoxon signed-rank test.
+
+    The bounds are order statistics of the Walsh averages (Hollander, Wolfe and Chicken, Nonparametric Statistical
+    Methods, section 3.3). ``None`` where so few pairs cannot reach `level`.
+    """
+    n = len(differences)
+    tail = (1 - level) / 2 * 2**n
+    cumulative, k = 0, -1
+    for count in _signed_rank_counts(n):
+        cumulative += count
+        if cumulative > tail:
+            break
+        k += 1
+    if k < 0:
+        return None
+    averages = _walsh_averages(differences)
+    return float(averages[k]), float(averages[-1 - k])
+
+
+def hodges_lehmann(differences: Sequence[float]) -> float:
+    """Median of the Walsh averages (all pairwise means, each value with itself included)."""
+    return float(np.median(_walsh_averages(differences)))
+
+
+def _walsh_averages(differences: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    values = np.asarray(differences, dtype=float)
+    i, j = np.triu_indices(len(values))
+    return np.sort((values[i] + values[j]) / 2)
+
+
+def paired_gain(off: Sequence[float], on: Sequence[float], *, higher_is_better: bool) -> tuple[float, float, float]:
+    """How many times better *on* is than *off*: estimate, low and high at 95%.
+
+    Args:
+        off, on: one positive value for each run, paired by position; at least `MIN_PAIRS`.
+
+    Raises:
+        ValueError: fewer pairs, or a value that is not positive.
+    """
+    ratios = log_gains(off, on, higher_is_better=higher_is_better)
+    interval = signed_rank_interval(ratios)
+    if interval is None:
+        raise ValueError(f"{len(ratios)} pairs; a 95% interval needs {MIN_PAIRS}")
+    return math.exp(hodges_lehmann(ratios)), math.exp(interval[0]), math.exp(interval[1])
+
+
+def log_gains(off: Sequence[float], on: Sequence[float], *, higher_is_better: bool) -> list[float]:
+    """Log of the improvement in each pair; above 0 is better."""
+    if any(value <= 0 for value in (*off, *on)):
+        raise ValueError("paired values must be positive")
+    sign = 1 if higher_is_better else -1
+    return [sign * math.log(b / a) for a, b in zip(off, on, strict=True)]
+
+
+def pairs_to_decide(ratios: Sequence[float], threshold: float) -> int | None:
+    """Pairs that would tell the mean log ratio from `threshold` (80% power at 5%), from the spread seen so far.
+
+    n = ((1.96 + 0.84) * sd / distance)**2, the normal approximation; ``None`` where there is no distance to resolve.
+    """
+    if len(ratios) < 2:
+        return None
+    distance = abs(float(np.mean(ratios)) - math.log(threshold))
+    spread = float(np.std(ratios, ddof=1))
+    if distance < 1e-9:
+        return None
+    return max(MIN_PAIRS, math.ceil(((1.96 + 0.84) * spread / distance) ** 2))
+
+
+def samples_needed(quantile: float) -> int:
+    """Fewest samples with a distribution-free 95% interval for a quantile: p50 6, p90 36, p95 72, p99 368.
+
+    The larger of the tails q**n and (1 - q)**n must be at most 2.5%.
+    """
+    return math.ceil(math.log(0.025) / math.log(max(quantile, 1 - quantile)))
+
+
+def percentile(values: Sequence[float], quantile: float) -> float | None:
+    """A percentile by linear interpolation, or ``None`` with fewer samples than `samples_needed`."""
+    if len(values) < samples_needed(quantile):
+        return None
+    return float(np.quantile(np.asarray(values, dtype=float), quantile))
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Distribution-free 95% interval of a median (sign test); ``None`` below 6 values."""
+    n = len(values)
+    cumulative, k = 0, -1
+    for i in range(n + 1):
+        cumulative += math.comb(n, i)
+        if cumulative > 0.025 * 2**n:
+            break
+        k = i
+    if k < 0:
+        return None
+    ordered = sorted(values)
+    return float(ordered[k]), float(ordered[n - 1 - k])
