@@ -6,6 +6,7 @@ InferdocError
 │   ├── ModelError    a model that cannot be sized, loaded or run
 │   └── RuleError     a rule file that does not validate, with file:line
 └── MeasurementError  a measurement that failed; becomes that arm's result, never the end of a run
+    └── BudgetEndedError  the time given to the diagnosis is over
 """
 
 from __future__ import annotations
@@ -46,3 +47,7 @@ class RuleError(InputError):
 
 class MeasurementError(InferdocError):
     """A measurement failed (out of memory, lengths not as forced). The diagnosis goes on without it."""
+
+
+class BudgetEndedError(MeasurementError):
+    """The time given to the diagnosis is over in the middle of a run; that run does not count."""

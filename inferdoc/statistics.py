@@ -67,7 +67,7 @@ def paired_gain(off: Sequence[float], on: Sequence[float], *, higher_is_better: 
         off, on: one positive value for each run, paired by position; at least `MIN_PAIRS`.
 
     Raises:
-        ValueError: fewer pairs, or a value that is not positive.
+        ValueError: fewer pairs, or a value that is not positive and finite.
     """
     ratios = log_gains(off, on, higher_is_better=higher_is_better)
     interval = signed_rank_interval(ratios)
@@ -78,8 +78,8 @@ def paired_gain(off: Sequence[float], on: Sequence[float], *, higher_is_better: 
 
 def log_gains(off: Sequence[float], on: Sequence[float], *, higher_is_better: bool) -> list[float]:
     """Log of the improvement in each pair; above 0 is better."""
-    if any(value <= 0 for value in (*off, *on)):
-        raise ValueError("paired values must be positive")
+    if not all(0 < value < math.inf for value in (*off, *on)):
+        raise ValueError("paired values must be positive and finite")
     sign = 1 if higher_is_better else -1
     return [sign * math.log(b / a) for a, b in zip(off, on, strict=True)]
 

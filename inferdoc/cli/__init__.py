@@ -1,0 +1,52 @@
+"""The command line. One file a command; nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import traceback
+
+import typer
+
+from inferdoc import __version__
+from inferdoc.cli.diagnose import diagnose
+from inferdoc.cli.doctor import doctor
+from inferdoc.cli.report import report
+from inferdoc.cli.rules import app as rules_app
+from inferdoc.errors import EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, InputError
+
+app = typer.Typer(
+    name="inferdoc",
+    help="Measures which LLM inference optimizations pay for your model and your traffic.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(diagnose)
+app.command()(report)
+app.command()(doctor)
+app.add_typer(rules_app, name="rules")
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line: 0 it ran, 2 bad input, 70 our own fault, 130 interrupted."""
+    try:
+        app()
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(EXIT_BAD_INPUT)
+    except KeyboardInterrupt:
+        print("interrupted before anything was measured", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+    except Exception as error:
+        with tempfile.NamedTemporaryFile("w", prefix="inferdoc-", suffix=".log", delete=False) as log:
+            traceback.print_exc(file=log)
+        print(f"internal error: {type(error).__name__}: {error}\nplease report it with {log.name}", file=sys.stderr)
+        sys.exit(EXIT_INTERNAL)

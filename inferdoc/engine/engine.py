@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -12,10 +13,17 @@ from typing import Protocol
 
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.request import Request
-from inferdoc.engine.runner import Runner
-from inferdoc.engine.scheduler import make_scheduler
+from inferdoc.engine.scheduler import Batch, make_scheduler
 from inferdoc.engine.steplog import Step
-from inferdoc.errors import MeasurementError
+from inferdoc.errors import BudgetEndedError, MeasurementError
+
+
+class Runner(Protocol):
+    """Computes batches: a model on a device, or a model of step times on a virtual clock."""
+
+    def execute(self, batch: Batch) -> list[int]:
+        """Compute the batch's rows; one token for each row that samples, in order."""
+        ...
 
 
 class Clock(Protocol):
@@ -50,10 +58,14 @@ class Engine:
     Args:
         runner: computes batches; its pool must hold `config.kv_tokens`.
         clock: real time, or a virtual clock that the runner moves.
+        deadline: on the clock; a step that begins later raises `BudgetEndedError`.
     """
 
-    def __init__(self, runner: Runner, config: EngineConfig, clock: Clock | None = None) -> None:
+    def __init__(
+        self, runner: Runner, config: EngineConfig, clock: Clock | None = None, deadline: float = math.inf
+    ) -> None:
         self.runner = runner
+        self.deadline = deadline
         self.config = config
         self.clock = clock or WallClock()
         self.scheduler = make_scheduler(config)
@@ -69,11 +81,11 @@ class Engine:
         with _quiet_collector():
             start = self.clock.now()
             while pending or self.scheduler.has_work:
-                while pending and pending[0].arrival_s <= self.clock.now() - start:
+                while pending and start + pending[0].arrival_s <= self.clock.now():
                     self.scheduler.add(pending.popleft())
                 if self.scheduler.has_work:
                     self.step(start)
-                else:
+                elif pending:
                     self.clock.sleep_until(start + pending[0].arrival_s)
         for request in requests:
             if not request.aborted and len(request.output) != request.output_length:
@@ -85,6 +97,8 @@ class Engine:
     def step(self, start: float) -> None:
         """Schedule, compute, account."""
         began = self.clock.now()
+        if began > self.deadline:
+            raise BudgetEndedError("the budget ended in the middle of a run")
         batch = self.scheduler.schedule()
         assert batch.rows, "work is there but nothing was scheduled"
         scheduled = self.clock.now()
@@ -92,11 +106,11 @@ class Engine:
             if row.request.scheduled_s is None:
                 row.request.scheduled_s = began - start
         # Counted before the update moves the requests on.
-        context = sum(row.start + row.num_tokens for row in batch.rows)
-        prefill = sum(row.num_tokens for row in batch.rows if row.num_tokens > 1)
-        decodes = sum(row.num_tokens == 1 and not row.padding for row in batch.rows)
+        context = sum(row.end for row in batch.rows)
+        padded = sum(row.padding for row in batch.rows)
+        decodes = sum(row.decodes for row in batch.rows)
         waiting = self.scheduler.waiting
-        kv = self.scheduler.kv.use(self.scheduler.running, waiting[0] if waiting else None)
+        kv = self.scheduler.kv.use(((row.request, row.end) for row in batch.rows), waiting[0] if waiting else None)
         sampled = self.runner.execute(batch)
         now = self.clock.now()
         self.scheduler.update(batch, sampled, now - start)
@@ -105,9 +119,9 @@ class Engine:
                 start_s=began - start,
                 end_s=now - start,
                 schedule_s=scheduled - began,
-                prefill_tokens=prefill,
+                prefill_tokens=batch.num_tokens - decodes - padded,
                 decode_rows=decodes,
-                padded_rows=sum(row.padding for row in batch.rows),
+                padded_rows=padded,
                 running=len(batch.rows),
                 waiting=len(waiting),
                 context_tokens=context,
@@ -119,9 +133,11 @@ class Engine:
 @contextmanager
 def _quiet_collector() -> Iterator[None]:
     """No garbage collection pauses while we measure."""
+    enabled = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if enabled:
+            gc.enable()

@@ -16,9 +16,10 @@ from inferdoc.engine.runner import EagerRunner
 from inferdoc.engine.scheduler import Batch, Row
 from inferdoc.errors import ModelError
 
-_RELATIVE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 8e-2}
+_RELATIVE = {torch.float64: 1e-5, torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 8e-2}
 """Largest difference of logits as a share of their spread. Far above rounding in each dtype (measured on the embedded
-model in float32: below 1e-5), far below what a wrong mask or a skipped layer gives (above 0.1)."""
+model in float32: below 1e-5; transformers' eager attention rounds its softmax to float32 in float64 models too), far
+below what a wrong mask or a skipped layer gives (above 0.1)."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def check_model(model: nn.Module, *, expected_layers: int, vocabulary: int, name
     generator = torch.Generator().manual_seed(0)
     prompts = [torch.randint(vocabulary, (n,), generator=generator).tolist() for n in (37, 21)]
     device = next(model.parameters()).device
-    model.set_attn_implementation("sdpa")  # type: ignore[operator]
+    _use_own_attention(model)
     with torch.inference_mode():
         reference = torch.stack(
             [model(torch.tensor([p], device=device), use_cache=False).logits[0, -1] for p in prompts]
@@ -58,6 +59,14 @@ def check_model(model: nn.Module, *, expected_layers: int, vocabulary: int, name
             "Sizing and trace analysis still work"
         )
     return GateResult(len(runner.layers), difference)
+
+
+def _use_own_attention(model: nn.Module) -> None:
+    """Let transformers compute the attention: fused where it offers that (not with soft caps or sinks), else eager."""
+    try:
+        model.set_attn_implementation("sdpa")  # type: ignore[operator]
+    except ValueError:
+        model.set_attn_implementation("eager")  # type: ignore[operator]
 
 
 def _chunked_logits(runner: EagerRunner, prompts: list[list[int]]) -> torch.Tensor:

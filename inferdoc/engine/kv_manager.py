@@ -36,8 +36,8 @@ class KVManager:
         cache = PrefixCache if config.enable_prefix_caching else NullPrefixCache
         self.cache = cache(config.block_size)
         self.reservation = RESERVATIONS[config.reservation](config.max_model_len)
-        self._published: dict[int, tuple[int, Key]] = {}
-        """By request: how many of its blocks were offered to the prefix cache, and the key of the last."""
+        self._published: dict[Request, tuple[int, Key]] = {}
+        """How many blocks of each request were offered to the prefix cache, and the key of the last."""
 
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_size)
@@ -71,7 +71,7 @@ class KVManager:
         request.num_computed = hits * self.block_size
         if request.preemptions == 0:
             request.num_cached = request.num_computed
-        self._published[request.id] = hits, key
+        self._published[request] = hits, key
         return self.grow(request, request.to_compute)
 
     def grow(self, request: Request, tokens: int) -> bool:
@@ -88,26 +88,30 @@ class KVManager:
         """Offer the blocks that became full to the prefix cache. Called only after the step has written their K/V."""
         if not self.cache.keeps_blocks:
             return
-        index, key = self._published[request.id]
+        index, key = self._published[request]
         while (index + 1) * self.block_size <= request.num_computed:
             key = chain_key(key, request.tokens[index * self.block_size : (index + 1) * self.block_size])
             self.cache.publish(request.block_ids[index], key)
             index += 1
-        self._published[request.id] = index, key
+        self._published[request] = index, key
 
     def free(self, request: Request) -> None:
         """Release all blocks, last first, so that the front of a prefix survives longest. Idempotent."""
         last_first = request.block_ids[::-1]
         self.pool.release(last_first, worthless=[b for b in last_first if not self.cache.is_cached(b)])
         request.block_ids = []
-        self._published.pop(request.id, None)
+        self._published.pop(request, None)
 
-    def use(self, running: Iterable[Request], head: Request | None) -> KVUse:
-        """KV memory now; `head` is the request that waits first."""
+    def use(self, lengths: Iterable[tuple[Request, int]], head: Request | None) -> KVUse:
+        """KV memory with so many K/V tokens of each running request; `head` is the request that waits first.
+
+        The lengths at the end of a step belong to the blocks that it holds: the tokens that it computes have their
+        places and are no waste.
+        """
         written: dict[int, int] = {}
         tail = 0
-        for request in running:
-            full, rest = divmod(request.num_computed, self.block_size)
+        for request, length in lengths:
+            full, rest = divmod(length, self.block_size)
             for block in request.block_ids[:full]:
                 written[block] = self.block_size
             if rest:
@@ -141,8 +145,8 @@ class PagedReservation:
         return None
 
     def at_most(self, request: Request) -> int:
-        """Tokens of KV that the request holds at its peak."""
-        return self.contiguous(request) or request.max_length
+        """Tokens of KV that the request holds at its peak; the last token's are never computed."""
+        return self.contiguous(request) or request.max_length - 1
 
 
 class MaxModelLenReservation(PagedReservation):

@@ -60,8 +60,13 @@ class Request:
         return len(self.tokens) - self.num_computed
 
     @property
+    def completed(self) -> bool:
+        """It has all its tokens."""
+        return len(self.tokens) == self.max_length
+
+    @property
     def finished(self) -> bool:
-        return self.aborted or len(self.tokens) == self.max_length
+        return self.aborted or self.completed
 
     @property
     def ttft_s(self) -> float | None:
@@ -70,13 +75,14 @@ class Request:
 
     @property
     def e2e_s(self) -> float | None:
-        return self.token_times[-1] - self.arrival_s if self.finished and self.token_times else None
+        """Last token - arrival; ``None`` for a request that was cut short."""
+        return self.token_times[-1] - self.arrival_s if self.completed and self.token_times else None
 
     @property
     def tpot_s(self) -> float | None:
         """(E2E - TTFT) / (n - 1); undefined for fewer than two tokens."""
         n = len(self.token_times)
-        return (self.token_times[-1] - self.token_times[0]) / (n - 1) if self.finished and n > 1 else None
+        return (self.token_times[-1] - self.token_times[0]) / (n - 1) if self.completed and n > 1 else None
 
     @property
     def itl_s(self) -> list[float]:

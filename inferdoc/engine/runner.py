@@ -1,8 +1,6 @@
-"""Runs a batch on a model. The engine sees only `Runner`, so a batch runs as well on measured step times."""
+"""Runs a batch on a model: the `Runner` of the engine that computes for real."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import torch
 from torch import nn
@@ -11,12 +9,6 @@ from inferdoc.engine.attention.hook import LayerPages, StepState, attach, record
 from inferdoc.engine.attention.reference import LayerSpec, StepLayout
 from inferdoc.engine.batch import StepInput
 from inferdoc.engine.scheduler import Batch
-
-
-class Runner(Protocol):
-    def execute(self, batch: Batch) -> list[int]:
-        """Compute the batch's rows; one token for each row that samples, in order."""
-        ...
 
 
 class EagerRunner:

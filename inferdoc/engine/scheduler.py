@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.kv_manager import KVManager
@@ -32,6 +33,16 @@ class Row:
     def start(self) -> int:
         """Position of the first token of this step."""
         return self.request.num_computed - self.padding
+
+    @property
+    def end(self) -> int:
+        """Position after the last token of this step: K/V tokens of the request when it is done."""
+        return self.start + self.num_tokens
+
+    @property
+    def decodes(self) -> bool:
+        """It computes one output token. A prompt's last token alone is not a decode."""
+        return self.num_tokens == 1 and not self.padding and self.start >= self.request.prompt_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +71,19 @@ class Scheduler:
         return bool(self.waiting or self.running)
 
     def add(self, request: Request) -> None:
-        """Queue a request.
+        """Queue a request, unless it was aborted before it came.
 
         Raises:
             MeasurementError: it could never run under this configuration.
         """
+        if request.aborted:
+            return
+        assert not request.output, "a request runs once"
+        if not request.prompt_length or request.output_length < 1:
+            raise MeasurementError(
+                f"request {request.id} has {request.prompt_length} prompt tokens and {request.output_length} to "
+                "generate; the engine serves requests with at least one of each"
+            )
         if request.max_length > self.config.max_model_len:
             raise MeasurementError(
                 f"request {request.id} has {request.max_length} tokens; max_model_len is {self.config.max_model_len}"
@@ -77,7 +96,7 @@ class Scheduler:
         self.waiting.append(request)
 
     def abort(self, request: Request) -> None:
-        """Drop a request, wherever it is. Idempotent."""
+        """Drop a request, wherever it is, even while its step runs. Idempotent."""
         request.aborted = True
         if request in self.running:
             self.running.remove(request)
@@ -122,13 +141,14 @@ class Scheduler:
         """
         tokens = iter(sampled)
         for row in batch.rows:
-            if row.padding:
-                continue
             request = row.request
+            token = next(tokens) if row.samples else None
+            if row.padding or request.aborted:
+                continue
             request.num_computed += row.num_tokens
             self.kv.publish(request)
-            if row.samples:
-                request.tokens.append(next(tokens))
+            if token is not None:
+                request.tokens.append(token)
                 request.token_times.append(now)
         self._retire()
 
@@ -170,18 +190,23 @@ class Scheduler:
 
 
 class StaticScheduler(Scheduler):
-    """Static batching: a batch starts when the last one is done, and its finished rows go on as padding until then."""
+    """Static batching: a batch starts when the last one is done, and its finished rows go on as padding until then.
+
+    A batch is the requests that wait when it starts, up to `max_num_seqs`. Where their prompts exceed the token budget
+    of one step they are computed over several; nothing else joins.
+    """
 
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
-        self._filling = True
+        self._batch: frozenset[Request] = frozenset()
 
     def schedule(self) -> Batch:
-        self._filling = not self.running
+        if not self.running:
+            self._batch = frozenset(islice(self.waiting, self.config.max_num_seqs))
         return super().schedule()
 
     def _admits(self) -> bool:
-        return self._filling
+        return self.waiting[0] in self._batch
 
     def _retire(self) -> None:
         if all(request.finished for request in self.running):

@@ -16,9 +16,11 @@ class Step:
     schedule_s: float
     """Time in the scheduler and in building the input: the device idles meanwhile."""
     prefill_tokens: int
+    """Prompt tokens, and outputs that are recomputed after a preemption."""
     decode_rows: int
     padded_rows: int
     running: int
+    """Rows of the step, padding included: every running request has one."""
     waiting: int
     context_tokens: int
     """K/V tokens that the step's rows attend to."""

@@ -127,5 +127,6 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, spec: LayerSpe
     scores = scores.masked_fill(~mask, float("-inf"))
     if sinks is not None:
         sink = sinks.to(scores.dtype).view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
-        return torch.softmax(torch.cat([scores, sink], dim=-1).float(), dim=-1)[..., :-1].to(v.dtype) @ v
-    return torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(v.dtype) @ v
+        scores = torch.cat([scores, sink], dim=-1)
+    weights = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+    return weights[..., : k.shape[-2]].to(v.dtype) @ v

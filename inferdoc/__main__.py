@@ -1,0 +1,3 @@
+from inferdoc.cli import main
+
+main()

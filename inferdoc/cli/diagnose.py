@@ -1,0 +1,104 @@
+"""``inferdoc diagnose``: parse, call, write, exit code."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inferdoc.cli.parsing import parse_bytes, parse_duration, parse_scale, parse_slo
+from inferdoc.errors import EXIT_INTERRUPTED
+from inferdoc.evidence import Objective
+
+
+def diagnose(
+    model: Annotated[
+        str,
+        typer.Option(help="Model: a directory, a .gguf file, a config.json (with --load-format dummy), or a hub id."),
+    ] = "embedded",
+    trace: Annotated[
+        Path | None, typer.Option(help="Traffic: a trace file (.jsonl, .json, .csv, also .gz, .zst). Default: bundled.")
+    ] = None,
+    trace_format: Annotated[
+        str | None, typer.Option(help="Read the trace as this format, whatever it looks like.")
+    ] = None,
+    skip_bad_rows: Annotated[bool, typer.Option(help="Leave out rows that cannot be read, and count them.")] = False,
+    objective: Annotated[Objective, typer.Option(help="What the ranking is for.")] = Objective.THROUGHPUT,
+    slo: Annotated[str, typer.Option(help="Limits, for example ttft_p95=500ms,tpot_p95=50ms.")] = "",
+    budget: Annotated[str, typer.Option(help="Time for the whole diagnosis, for example 3m.")] = "3m",
+    load: Annotated[
+        float, typer.Option(min=0.05, max=0.95, help="Open-loop rate as a share of the off arm's measured saturation.")
+    ] = 0.7,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, help="Instead of --load: recorded arrivals, one of so many replicas' share.")
+    ] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory budget, for example 16GiB. Default: what is free.")] = None,
+    max_model_len: Annotated[
+        int | None, typer.Option(min=16, help="Longest sequence. Default: the model's context.")
+    ] = None,
+    max_num_seqs: Annotated[
+        int | None, typer.Option(min=2, help="Largest batch. Default: 8 on a CPU, 64 on CUDA.")
+    ] = None,
+    max_num_batched_tokens: Annotated[
+        int | None, typer.Option(min=16, help="Token budget of a step. Default: 256 on a CPU, 2048 on CUDA.")
+    ] = None,
+    block_size: Annotated[int, typer.Option(help="Tokens in a KV block; a power of two.")] = 16,
+    length_scale: Annotated[
+        str, typer.Option(help="Shrink prompts, outputs and recorded blocks alike, for example 1/32.")
+    ] = "1",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    dtype: Annotated[
+        str, typer.Option(help="Weights' dtype. auto: the configuration's on CUDA, float32 on a CPU.")
+    ] = "auto",
+    load_format: Annotated[
+        str, typer.Option(help="auto, or dummy: seeded random weights from a configuration.")
+    ] = "auto",
+    gguf_file: Annotated[str | None, typer.Option(help="Name of the GGUF file inside --model.")] = None,
+    trust_remote_code: Annotated[bool, typer.Option(help="Let the model's repository run its own code.")] = False,
+    rules: Annotated[Path | None, typer.Option(help="A folder of your own rules, read after ours.")] = None,
+    templates: Annotated[Path | None, typer.Option(help="A folder of your own report templates.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of made-up token ids and arrival times.")] = 0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the reports.")] = Path("inferdoc-report"),
+) -> None:
+    """Measure which optimizations pay for a model and its traffic; without arguments, on the embedded default."""
+    from inferdoc.diagnosis import Options, collect_evidence
+    from inferdoc.progress import Progress
+    from inferdoc.reports import prepare_output, print_diagnosis, write_all
+    from inferdoc.rules import diagnose as conclude
+    from inferdoc.rules import load_pack
+
+    options = Options(
+        model=model,
+        trace=trace,
+        trace_format=trace_format,
+        skip_bad_rows=skip_bad_rows,
+        objective=objective,
+        slo=parse_slo(slo),
+        budget_s=parse_duration(budget, option="--budget"),
+        load=load,
+        replicas=replicas,
+        memory_bytes=parse_bytes(memory, option="--memory") if memory else None,
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        block_size=block_size,
+        length_scale=parse_scale(length_scale, option="--length-scale"),
+        device=device,
+        dtype=dtype,
+        load_format=load_format,
+        gguf_file=gguf_file,
+        trust_remote_code=trust_remote_code,
+        seed=seed,
+        command=shlex.join(["inferdoc", *sys.argv[1:]]),
+    )
+    pack = load_pack(rules)
+    prepare_output(output)
+    evidence = collect_evidence(options, Progress())
+    diagnosis = conclude(evidence, pack)
+    write_all(evidence, diagnosis, output, templates)
+    print_diagnosis(evidence, diagnosis, output)
+    if evidence.run.status == "partial":
+        raise typer.Exit(EXIT_INTERRUPTED)

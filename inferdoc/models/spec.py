@@ -1,0 +1,200 @@
+"""What a model is, as far as memory goes: parameters, layers, types. Read from a configuration, never from a name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inferdoc.errors import ModelError
+from inferdoc.models.counting import active_parameters, count_parameters
+from inferdoc.models.fields import Fields
+from inferdoc.models.layers import LayerSpec, read_layers
+from inferdoc.models.quantization import RECIPE_BITS, Scheme, read_scheme
+from inferdoc.models.sizing import element_bytes, kv_bytes
+from inferdoc.models.support import refusal
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """One model. Sizes in elements or bytes; a byte count is exact for the shapes that the file states.
+
+    name: as the user gave it, without folders. architecture, model_type: as the file says.
+    parameters: all that memory holds, every expert and any vision tower, tied tensors once.
+    active_parameters: those that one token goes through. vision_parameters: part of `parameters`.
+    linear_parameters: in the matrices that a quantization recipe covers.
+    parameters_exact: False where a formula estimated the count.
+    layers: what each layer keeps for a sequence, in order.
+    context_length: tokens; None where neither file nor class says. dtype: of the 16- or 32-bit weights.
+    quantization: the checkpoint's own scheme, None where it has none. kv_dtype: cache type that it asks for.
+    state_dtype: type of recurrent matrices where the file fixes one.
+    unsupported: why the engine cannot run it; None where no rule is against it.
+    """
+
+    name: str
+    architecture: str
+    model_type: str
+    parameters: int
+    active_parameters: int
+    vision_parameters: int
+    linear_parameters: int
+    parameters_exact: bool
+    layers: tuple[LayerSpec, ...]
+    hidden_size: int
+    vocab_size: int
+    context_length: int | None
+    dtype: str
+    tied_embeddings: bool
+    quantization: str | None = None
+    quantized_parameters: int = 0
+    quantized_bits: float | None = None
+    kv_dtype: str | None = None
+    state_dtype: str | None = None
+    unsupported: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def from_config(
+        cls,
+        config: Mapping[str, Any],
+        name: str,
+        *,
+        companion: Mapping[str, Any] | None = None,
+        stored_dtype: str | None = None,
+        code: str | None = None,
+    ) -> ModelSpec:
+        """Reads a parsed config.json.
+
+        Args:
+            config: the file as parsed.
+            name: what messages call the model.
+            companion: a parsed ``hf_quant_config.json``, where a vendor keeps the quantization outside the file.
+            stored_dtype: type of the stored weights, for a file that names none.
+            code: directory or hub id whose own code may be run to count a class that transformers lacks.
+
+        Raises:
+            ModelError: sizes are missing or senseless, or a layer type cannot be sized.
+        """
+        fields = Fields(config, name)
+        layers = read_layers(fields)
+        scheme = read_scheme(config, companion)
+        count = count_parameters(fields, layers, scheme, code=code)
+        dtype, dtype_note = _dtype(fields, scheme, stored_dtype)
+        state_dtype = fields.written("mamba_ssm_dtype", "mamba_ssm_cache_dtype")
+        notes = [note for note in (count.note, dtype_note, *_layer_notes(layers)) if note]
+        return cls(
+            name=name,
+            architecture=fields.architecture,
+            model_type=fields.model_type,
+            parameters=count.total,
+            active_parameters=active_parameters(fields, count),
+            vision_parameters=count.vision,
+            linear_parameters=count.linear,
+            parameters_exact=count.exact,
+            layers=layers,
+            hidden_size=fields.hidden_size,
+            vocab_size=fields.vocab_size,
+            context_length=fields.context_length,
+            dtype=dtype,
+            tied_embeddings=count.tied,
+            quantization=scheme.name if scheme else None,
+            quantized_parameters=count.covered,
+            quantized_bits=scheme.bits if scheme else None,
+            kv_dtype=scheme.kv_dtype if scheme else None,
+            state_dtype=str(state_dtype) if state_dtype else None,
+            unsupported=refusal(fields, layers),
+            notes=tuple(notes),
+        )
+
+    @property
+    def uses_latent_cache(self) -> bool:
+        """True for MLA, which the bundled engine stores uncompressed."""
+        return any(layer.kind == "mla" for layer in self.layers)
+
+    @property
+    def state_elements_per_sequence(self) -> int:
+        """Elements of fixed state that a sequence keeps whatever its length."""
+        return sum(layer.state_elements for layer in self.layers)
+
+    @property
+    def state_bytes_per_sequence(self) -> int:
+        """Bytes of fixed state that a sequence keeps whatever its length, with 16-bit activations."""
+        return self.kv_bytes(0)
+
+    def weight_bytes(self, dtype: str | None = None) -> int:
+        """Bytes of the weights in memory.
+
+        Args:
+            dtype: ``float32``, ``bfloat16``, ``float16``: every parameter in it. ``int8``, ``fp8``, ``int4``: the
+                linear layers with their scales (int4: groups of 128, a 16-bit scale and a 4-bit zero point; the others
+                a 16-bit scale for an output row), embeddings, head, norms and routers in 16 bits. ``None``: as the
+                checkpoint stores them.
+
+        Raises:
+            ModelError: unknown type, or the checkpoint's scheme is one that this version cannot size.
+        """
+        if dtype in RECIPE_BITS:
+            return self._mixed_bytes(self.linear_parameters, RECIPE_BITS[dtype], "bfloat16")
+        if dtype is not None:
+            return self.parameters * element_bytes(dtype)
+        if self.quantization is None:
+            return self.parameters * element_bytes(self.dtype)
+        if self.quantized_bits is None:
+            raise ModelError(f"{self.name}: weights quantized by {self.quantization} cannot be sized; name a type")
+        return self._mixed_bytes(self.quantized_parameters, self.quantized_bits, self.dtype)
+
+    def kv_bytes(
+        self,
+        tokens: int,
+        *,
+        dtype: str | None = "bfloat16",
+        tensor_parallel: int = 1,
+        uncompressed: bool = False,
+    ) -> int:
+        """Bytes that one sequence of `tokens` tokens keeps on one rank, fixed state included (`sizing.kv_bytes`).
+
+        Args:
+            dtype: type of the cache; ``None`` for the model's own.
+            uncompressed: MLA as the bundled engine stores it, keys and values of every head.
+        """
+        return kv_bytes(
+            self.layers,
+            tokens,
+            dtype=dtype or self.dtype,
+            state_dtype=self.state_dtype,
+            tensor_parallel=tensor_parallel,
+            uncompressed=uncompressed,
+        )
+
+    def kv_bytes_per_token(
+        self, *, dtype: str | None = "bfloat16", tensor_parallel: int = 1, uncompressed: bool = False
+    ) -> int:
+        """Bytes that one more token adds on one rank while the sequence is shorter than every window.
+
+        Also what each token costs in an engine that does not free what lies outside a window (ours does not).
+        """
+        first = self.kv_bytes(1, dtype=dtype, tensor_parallel=tensor_parallel, uncompressed=uncompressed)
+        return first - self.kv_bytes(0, dtype=dtype, tensor_parallel=tensor_parallel, uncompressed=uncompressed)
+
+    def _mixed_bytes(self, covered: int, bits: float, rest: str) -> int:
+        return math.ceil(covered * bits / 8) + (self.parameters - covered) * element_bytes(rest)
+
+
+def _dtype(fields: Fields, scheme: Scheme | None, stored: str | None) -> tuple[str, str | None]:
+    if fields.dtype is not None:
+        return fields.dtype, None
+    if stored is not None:
+        return stored, None
+    if scheme is not None:
+        return "bfloat16", "the configuration names no type: weights that are not quantized are taken as bfloat16"
+    return "float32", "the configuration names no type: float32, the default of transformers, is taken"
+
+
+def _layer_notes(layers: tuple[LayerSpec, ...]) -> list[str]:
+    notes = []
+    if any(layer.kind == "mla" for layer in layers):
+        notes.append("MLA: the latent cache is sized; the bundled engine stores keys and values of every head instead")
+    if any(layer.window for layer in layers):
+        notes.append("sliding windows: the bundled engine does not free the tokens outside a window")
+    return notes

@@ -1,0 +1,80 @@
+"""Step times fitted to measured steps, and a runner and a clock that live on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import nnls
+
+from inferdoc.engine.scheduler import Batch
+from inferdoc.engine.steplog import Step
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds of a step = base + token * prompt tokens + row * decode rows + context * K/V tokens attended to.
+
+    Non-negative least squares on relative errors, so that short decode steps weigh as much as long prompt steps.
+    """
+
+    base: float
+    token: float
+    row: float
+    context: float
+    relative_error: float
+    """Mean absolute relative error on steps that the fit has not seen (every third one is held out)."""
+
+    @classmethod
+    def fit(cls, steps: Sequence[Step]) -> StepTimes:
+        features = np.array(
+            [(1, s.prefill_tokens, s.decode_rows + s.padded_rows, s.context_tokens) for s in steps], dtype=float
+        )
+        seconds = np.array([step.duration_s for step in steps])
+        held_out = np.arange(len(steps)) % 3 == 2
+        if held_out.all() or not held_out.any():
+            raise ValueError("at least three steps are needed")
+        weights, _ = nnls(features[~held_out] / seconds[~held_out, None], np.ones((~held_out).sum()))
+        errors = np.abs(features[held_out] @ weights / seconds[held_out] - 1)
+        weights, _ = nnls(features / seconds[:, None], np.ones(len(steps)))
+        base, token, row, context = (float(weight) for weight in weights)
+        return cls(base, token, row, context, relative_error=float(errors.mean()))
+
+    def seconds(self, *, prefill_tokens: int, decode_rows: int, context_tokens: int) -> float:
+        return self.base + self.token * prefill_tokens + self.row * decode_rows + self.context * context_tokens
+
+
+class VirtualClock:
+    """Time that moves only when told to."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def now(self) -> float:
+        return self._now
+
+    def sleep_until(self, when: float) -> None:
+        self._now = max(self._now, when)
+
+    def advance(self, seconds: float) -> None:
+        self._now += seconds
+
+
+class ModelledRunner:
+    """In place of a model: moves the clock by the modelled step time and samples token 0."""
+
+    def __init__(self, times: StepTimes, clock: VirtualClock) -> None:
+        self.times = times
+        self.clock = clock
+
+    def execute(self, batch: Batch) -> list[int]:
+        rows = batch.rows
+        self.clock.advance(
+            self.times.seconds(
+                prefill_tokens=sum(row.num_tokens for row in rows if not (row.decodes or row.padding)),
+                decode_rows=sum(row.decodes or row.padding for row in rows),
+                context_tokens=sum(row.end for row in rows),
+            )
+        )
+        return [0] * sum(row.samples for row in rows)

@@ -1,0 +1,193 @@
+"""What every probe gets: the user's settings, the loaded model, the trace, and where to put what it finds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferdoc.devices import Bandwidth, Device
+from inferdoc.engine.config import EngineConfig
+from inferdoc.engine.engine import Engine, RunResult, WallClock
+from inferdoc.engine.memory import MemoryProfile
+from inferdoc.engine.request import Request
+from inferdoc.engine.runner import EagerRunner
+from inferdoc.errors import MeasurementError
+from inferdoc.evidence import Basis, Comparison, Direction, Interval, Objective, Quantity, Series, Slo
+from inferdoc.models import LoadedModel, ModelSpec
+from inferdoc.probes.sweep import Sweep
+from inferdoc.simulator import ModelledRunner, VirtualClock
+from inferdoc.traces import Trace
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the user asked for."""
+
+    objective: Objective = Objective.THROUGHPUT
+    slo: tuple[Slo, ...] = ()
+    budget_s: float = 180.0
+    load: float = 0.7
+    """Open-loop arrival rate as a share of the off arm's measured saturation."""
+    replicas: int | None = None
+    """Instead of `load`: recorded arrival times, one replica's share of the trace."""
+    seed: int = 0
+    pairs: int = 6
+
+
+class Collector:
+    """What the probes found so far; survives an interruption."""
+
+    def __init__(self) -> None:
+        self.quantities: dict[str, Quantity] = {}
+        self.comparisons: dict[str, Comparison] = {}
+        self.series: list[Series] = []
+
+    def add(
+        self,
+        id: str,
+        label: str,
+        value: float | None,
+        unit: str,
+        basis: Basis,
+        *,
+        interval: tuple[float, float] | None = None,
+        method: str = "order statistics of the median",
+        n: int | None = None,
+        direction: Direction | None = None,
+        exact: bool = False,
+        reason: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        """Record a quantity. A value that is not known needs a reason."""
+        assert (value is None) == (reason is not None), f"{id}: exactly one of value and reason"
+        self.quantities[id] = Quantity(
+            id=id,
+            label=label,
+            value=value,
+            unit=unit,
+            basis=basis,
+            interval=Interval(low=interval[0], high=interval[1], method=method) if interval else None,
+            n=n,
+            direction=direction,
+            exact=exact,
+            reason=reason,
+            note=note,
+        )
+
+
+@dataclass(frozen=True)
+class SliceRequest:
+    """One request of the measured slice."""
+
+    prompt: list[int]
+    output_length: int
+    arrival_s: float | None
+    declared_max: int | None = None
+
+
+@dataclass
+class ProbeContext:
+    settings: Settings
+    trace: Trace
+    """Whole trace, with token ids, what does not fit the context left out."""
+    spec: ModelSpec
+    loaded: LoadedModel
+    device: Device
+    runner: EagerRunner
+    base: EngineConfig
+    """Every technique off but continuous batching, chunked prefill and paging: each pair flips one switch of it."""
+    budget_bytes: int
+    memory: MemoryProfile
+    kv_capacity_tokens: int
+    """Under the memory budget; the pool of a run is smaller where a run cannot use as much."""
+    bandwidth: Bandwidth
+    sweep: Sweep
+    real_outputs: bool
+    found: Collector
+    progress: Callable[[str], None]
+    deadline: float
+    """`time.perf_counter()` at which the budget ends."""
+    slice: list[SliceRequest] = field(default_factory=list)
+    slice_trace: Trace | None = None
+    saturation: dict[str, float] = field(default_factory=dict)
+    """Requests per second of the off arm at saturation, by technique; set by the saturated comparisons."""
+    runs: dict[str, dict[str, RunResult]] = field(default_factory=dict)
+    """Last run of each arm, by comparison."""
+    steady_itl: list[float] = field(default_factory=list)
+    """Median gap of running decodes before the long prompt of each interference run."""
+
+    predicted: bool = False
+    """True in a copy that runs on modelled step times and a virtual clock."""
+
+    @property
+    def left_s(self) -> float:
+        return self.deadline - time.perf_counter()
+
+    def engine(self, config: EngineConfig) -> Engine:
+        """A fresh engine on the shared model and pool, or on modelled step times in a prediction.
+
+        Raises:
+            MeasurementError: the pool is smaller than the configuration's.
+        """
+        if self.predicted:
+            clock = VirtualClock()
+            return Engine(ModelledRunner(self.sweep.times, clock), config, clock)
+        if config.kv_tokens > self.runner.kv_tokens:
+            raise MeasurementError(f"the arm needs {config.kv_tokens} KV tokens; the pool has {self.runner.kv_tokens}")
+        return Engine(self.runner, config, WallClock(), self.deadline)
+
+    def prediction(self) -> ProbeContext:
+        """A copy that runs on modelled step times and leaves no trace here."""
+        return replace(self, predicted=True, saturation={}, runs={}, steady_itl=[], found=Collector())
+
+    def config(self, **changes: Any) -> EngineConfig:
+        return replace(self.base, **changes)
+
+    def requests(self, arrivals: Sequence[float] | None = None) -> list[Request]:
+        """Fresh requests of the slice; without arrivals all are there at the start."""
+        return [
+            Request(i, r.prompt, r.output_length, 0.0 if arrivals is None else arrivals[i], r.declared_max)
+            for i, r in enumerate(self.slice)
+        ]
+
+    def open_arrivals(self, rate: float) -> list[float]:
+        """The slice's recorded arrival pattern at `rate` requests/s; seeded exponential gaps where none is recorded."""
+        recorded = [r.arrival_s for r in self.slice]
+        if any(a is None for a in recorded):
+            gaps = np.random.default_rng([self.settings.seed, 1]).exponential(1 / rate, len(recorded))
+            return [float(t) for t in np.cumsum(gaps) - gaps[0]]
+        times = spread_ties(np.array(recorded, dtype=float))
+        if self.settings.replicas is not None:
+            return [float(t) for t in times]
+        return [float(t) for t in times * (len(times) / rate / times[-1])]
+
+    def roofline_fraction(self, seconds: float, *, context_tokens: int, steps: int = 1) -> float | None:
+        """Bytes that `steps` decode steps must read over what the device could read in `seconds`.
+
+        Each step reads the weights once and the K/V of every token attended to. ``None``: the working set fits the
+        last-level cache, so memory bandwidth is not the limit.
+        """
+        if self.bandwidth.cache_resident or self.bandwidth.bytes_per_s is None:
+            return None
+        needed = steps * self.loaded.weight_bytes_measured + context_tokens * self.runner.kv_bytes_per_token
+        return needed / (seconds * self.bandwidth.bytes_per_s)
+
+
+def spread_ties(times: Floats) -> Floats:
+    """Arrivals from 0 on, with those of one tick of a coarse clock spread evenly to the next tick.
+
+    The last tick is taken to be as long as the mean one. Without this a clock of 3 s would send bursts that never were.
+    """
+    ticks, first, counts = np.unique(times, return_index=True, return_counts=True)
+    length = np.diff(ticks).mean() if len(ticks) > 1 else 1.0
+    ends = np.append(ticks[1:], ticks[-1] + length)
+    place = np.arange(len(times)) - np.repeat(first, counts)
+    spread = times + place / np.repeat(counts, counts) * np.repeat(ends - ticks, counts)
+    return np.asarray(spread - spread[0])

@@ -1,0 +1,306 @@
+"""A technique off and on: the same requests, in ABBA order, one value a run, an interval over the pairs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import median
+from typing import Literal
+
+import torch
+
+from inferdoc.engine.config import EngineConfig
+from inferdoc.engine.engine import RunResult
+from inferdoc.errors import BudgetEndedError, MeasurementError
+from inferdoc.evidence import Basis, Comparison, Interval, Outputs, PairedMetric, Quantity, Question
+from inferdoc.probes.context import ProbeContext
+from inferdoc.probes.metrics import METRICS, measure, overloaded, why_missing
+from inferdoc.statistics import METHOD, MIN_PAIRS, log_gains, median_interval, paired_gain, pairs_to_decide
+
+Arm = Literal["off", "on"]
+WORTHWHILE = 1.05
+"""The gain that the estimate of "how much longer to measure" wants to resolve; what pays is for the rules to say."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one run of one arm gave."""
+
+    values: dict[str, float | None]
+    run: RunResult
+    overloaded: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A planned comparison. `off` and `on` differ in exactly one field."""
+
+    id: str
+    question: Question
+    technique: str
+    label: str
+    off: EngineConfig
+    on: EngineConfig
+    metrics: tuple[str, ...]
+    load: Literal["saturated", "open"] = "saturated"
+    notes: tuple[str, ...] = ()
+    trial: Callable[[ProbeContext, Pair, EngineConfig], Trial] | None = None
+    """How one run is made; ``None``: the slice of the trace at `load`."""
+
+    def __post_init__(self) -> None:
+        assert len(self.off.difference(self.on)) == 1, f"{self.id}: arms must differ in one field"
+        assert self.off.kv_tokens == self.on.kv_tokens, f"{self.id}: arms must have equal KV capacity"
+
+
+def off_and_on(
+    question: Question, technique: str, label: str, *, off: EngineConfig, on: EngineConfig, goodput: bool
+) -> list[Pair]:
+    """The two loads of a technique: saturated for throughput, open loop for latency."""
+    latencies = ("ttft_p50", "ttft_p95", "tpot_p50", "tpot_p95", "e2e_p50")
+    common = partial(Pair, question=question, technique=technique, off=off, on=on)
+    return [
+        common(
+            id=f"{technique}.saturated", label=f"{label}, saturated", metrics=("throughput", "ttft_p50", "ttft_p95")
+        ),
+        common(
+            id=f"{technique}.open",
+            label=f"{label}, open loop",
+            metrics=(*latencies, "goodput") if goodput else latencies,
+            load="open",
+        ),
+    ]
+
+
+@dataclass
+class _Measured:
+    """Runs so far. Kept outside the loop so that an interruption loses nothing."""
+
+    trials: dict[Arm, list[Trial]] = field(default_factory=lambda: {"off": [], "on": []})
+    order: list[Arm] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def pairs(self) -> int:
+        return min(len(self.trials["off"]), len(self.trials["on"]))
+
+
+def compare(context: ProbeContext, pair: Pair, pairs: int) -> Comparison:
+    """Run a comparison and record it; stops early, with fewer pairs, where the budget ends.
+
+    An arm that fails (out of memory, requests that cannot run) becomes the comparison's `failure`.
+    """
+    measured = _Measured()
+    failure = None
+    try:
+        _run_pairs(context, pair, pairs, measured)
+    except BudgetEndedError:
+        context.progress("the budget ended")
+    except MeasurementError as error:
+        failure = str(error)
+    except torch.OutOfMemoryError as error:
+        failure = f"out of memory: {error}"
+        torch.cuda.empty_cache()
+    finally:
+        comparison = _summarise(context, pair, measured, failure)
+        context.found.comparisons[pair.id] = comparison
+    return comparison
+
+
+def _run_pairs(context: ProbeContext, pair: Pair, pairs: int, measured: _Measured) -> None:
+    for index in range(pairs):
+        estimate = sum(measured.seconds) / max(1, measured.pairs)
+        if index and context.left_s < estimate:
+            return
+        order: tuple[Arm, Arm] = ("off", "on") if index % 2 == 0 else ("on", "off")
+        began = time.perf_counter()
+        for arm in order:
+            context.progress(f"{pair.label}: pair {index + 1} of {pairs}, {arm}")
+            config = pair.off if arm == "off" else pair.on
+            trial = (pair.trial or run_slice)(context, pair, config)
+            measured.trials[arm].append(trial)
+            context.runs.setdefault(pair.id, {})[arm] = trial.run
+            measured.order.append(arm)
+        measured.seconds.append(time.perf_counter() - began)
+        if pair.load == "saturated" and pair.trial is None:
+            run = measured.trials["off"][0].run
+            context.saturation.setdefault(pair.technique, len(run.requests) / run.duration_s)
+
+
+def run_slice(context: ProbeContext, pair: Pair, config: EngineConfig) -> Trial:
+    """Serve the slice once under `config`."""
+    arrivals = None
+    if pair.load == "open":
+        rate = context.saturation.get(pair.technique)
+        if rate is None:
+            raise MeasurementError("the off arm's saturation was not measured, so there is no rate to load it with")
+        arrivals = context.open_arrivals(rate * context.settings.load)
+    run = context.engine(config).run(context.requests(arrivals))
+    return Trial(
+        values=measure(run, pair.metrics, context.settings.slo),
+        run=run,
+        overloaded=pair.load == "open" and overloaded(run),
+    )
+
+
+def _summarise(context: ProbeContext, pair: Pair, measured: _Measured, failure: str | None) -> Comparison:
+    off, on = measured.trials["off"], measured.trials["on"]
+    first = off[0].run if off else None
+    arms_overloaded: list[Arm] = [arm for arm in ("off", "on") if any(t.overloaded for t in measured.trials[arm])]
+    fraction = _roofline(context, [trial.run for trial in off + on])
+    return Comparison(
+        id=pair.id,
+        question=pair.question,
+        technique=pair.technique,
+        label=pair.label,
+        changed=_changed(pair),
+        off_config=pair.off.describe(),
+        on_config=pair.on.describe(),
+        load=_load(context, pair),
+        requests=len(first.requests) if first else 0,
+        kv_tokens=pair.off.kv_tokens,
+        order=measured.order,
+        pairs=measured.pairs,
+        metrics={name: _metric(pair, name, measured, arms_overloaded) for name in pair.metrics},
+        outputs=_outputs(off[0].run, on[0].run) if off and on else None,
+        roofline_fraction=fraction,
+        engine_limited=None if fraction is None or fraction.value is None else fraction.value < 0.5,
+        overloaded=arms_overloaded,
+        failure=failure,
+        notes=list(pair.notes),
+    )
+
+
+def _changed(pair: Pair) -> str:
+    (name,) = pair.off.difference(pair.on)
+    return f"{name}: {getattr(pair.off, name)} -> {getattr(pair.on, name)}"
+
+
+def _load(context: ProbeContext, pair: Pair) -> str:
+    if pair.load == "saturated":
+        return "saturated"
+    if context.settings.replicas is not None:
+        return f"open loop, recorded arrivals of one of {context.settings.replicas} replicas"
+    rate = context.saturation.get(pair.technique, 0.0) * context.settings.load
+    return f"open loop at {context.settings.load:.2f} of the off arm's saturation ({rate:.2f} requests/s)"
+
+
+def _metric(pair: Pair, name: str, measured: _Measured, arms_overloaded: Sequence[Arm]) -> PairedMetric:
+    metric = METRICS[name]
+    values = {arm: [t.values.get(name) for t in trials[: measured.pairs]] for arm, trials in measured.trials.items()}
+    timed_by_arrival = name not in ("throughput", "live_requests", "itl_max")
+    reasons: dict[Arm, str | None] = {
+        arm: "overloaded: the queue still grew at the end" if arm in arms_overloaded and timed_by_arrival else None
+        for arm in ("off", "on")
+    }
+    return PairedMetric(
+        metric=name,
+        label=metric.label,
+        unit=metric.unit,
+        direction=metric.direction,
+        off=values["off"],
+        on=values["on"],
+        off_estimate=_estimate(pair, name, "off", values["off"], reasons["off"], measured),
+        on_estimate=_estimate(pair, name, "on", values["on"], reasons["on"], measured),
+        gain=_gain(pair, name, values["off"], values["on"], reasons["off"] or reasons["on"], measured),
+    )
+
+
+def _estimate(
+    pair: Pair, name: str, arm: Arm, values: Sequence[float | None], reason: str | None, measured: _Measured
+) -> Quantity:
+    metric = METRICS[name]
+    known = [value for value in values if value is not None]
+    requests = len(measured.trials[arm][0].run.requests) if measured.trials[arm] else 0
+    if reason is None and not known:
+        reason = why_missing(name, requests) if values else "not run"
+    interval = median_interval(known) if reason is None else None
+    return Quantity(
+        id=f"{pair.id}.{name}.{arm}",
+        label=f"{metric.label}, {arm}",
+        value=median(known) if reason is None else None,
+        unit=metric.unit,
+        basis=Basis.MEASURED,
+        interval=Interval(low=interval[0], high=interval[1], method="order statistics of the median over runs")
+        if interval
+        else None,
+        n=len(known),
+        direction=metric.direction,
+        reason=reason,
+    )
+
+
+def _gain(
+    pair: Pair,
+    name: str,
+    off: Sequence[float | None],
+    on: Sequence[float | None],
+    reason: str | None,
+    measured: _Measured,
+) -> Quantity:
+    metric = METRICS[name]
+    higher = metric.direction == "higher"
+    both = [(a, b) for a, b in zip(off, on, strict=True) if a and b and a > 0 and b > 0]
+    pair_seconds = sum(measured.seconds) / len(measured.seconds) if measured.seconds else None
+    value, interval, note = None, None, None
+    if reason is None and len(both) < len(off):
+        reason = why_missing(name, len(measured.trials["off"][0].run.requests))
+    if reason is None and len(both) < MIN_PAIRS:
+        more = f": about {(MIN_PAIRS - len(both)) * pair_seconds:.0f} s more" if pair_seconds else ""
+        reason = f"{len(both)} of the {MIN_PAIRS} pairs that a 95% interval needs{more}"
+    if reason is None:
+        value, low, high = paired_gain([a for a, _ in both], [b for _, b in both], higher_is_better=higher)
+        interval = Interval(low=low, high=high, method=METHOD)
+        if low < WORTHWHILE < high and pair_seconds:
+            ratios = log_gains([a for a, _ in both], [b for _, b in both], higher_is_better=higher)
+            needed = pairs_to_decide(ratios, WORTHWHILE)
+            if needed and needed > len(both):
+                note = (
+                    f"about {needed} pairs ({(needed - len(both)) * pair_seconds:.0f} s more) "
+                    f"would tell it from {WORTHWHILE:g}"
+                )
+    return Quantity(
+        id=f"{pair.id}.{name}.gain",
+        label=f"{pair.label}: gain in {metric.label}",
+        value=value,
+        unit="ratio",
+        basis=Basis.MEASURED,
+        interval=interval,
+        n=len(both),
+        direction="higher",
+        reason=reason,
+        note=note,
+    )
+
+
+def _outputs(off: RunResult, on: RunResult) -> Outputs:
+    """Greedy outputs of the first run of each arm, token by token."""
+    different = [(a, b) for a, b in zip(off.requests, on.requests, strict=True) if a.output != b.output]
+    first = None
+    if different:
+        a, b = different[0]
+        at = next(i for i, (x, y) in enumerate(zip(a.output, b.output, strict=True)) if x != y)
+        first = f"request {a.id}, output token {at + 1}"
+    return Outputs(requests=len(off.requests), identical=len(off.requests) - len(different), first_difference=first)
+
+
+def _roofline(context: ProbeContext, runs: Sequence[RunResult]) -> Quantity | None:
+    """The engine's own share of the memory-bandwidth roofline over the decode steps of these runs."""
+    steps = [step for run in runs for step in run.steps if step.prefill_tokens == 0]
+    if not steps:
+        return None
+    fraction = context.roofline_fraction(
+        sum(step.duration_s for step in steps),
+        context_tokens=sum(step.context_tokens for step in steps),
+        steps=len(steps),
+    )
+    return Quantity(
+        id="roofline_fraction",
+        label="share of the memory-bandwidth roofline in decode steps",
+        value=fraction,
+        unit="ratio",
+        basis=Basis.MEASURED,
+        n=len(steps),
+        reason=None if fraction is not None else "cache-resident: no MBU",
+    )

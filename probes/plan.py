@@ -1,0 +1,110 @@
+"""What fits into the budget: the slice shrinks first, then open probes go, from the last question up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from inferdoc.engine.config import EngineConfig
+from inferdoc.errors import MeasurementError
+from inferdoc.evidence import PlanStep
+from inferdoc.probes.context import ProbeContext, SliceRequest
+from inferdoc.probes.paired import Pair, run_slice
+from inferdoc.traces import Trace
+
+LARGEST_SLICE = 256
+USABLE = 0.9
+"""Share of the remaining time that is planned; estimates are off by some percent, and the report takes a moment."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    steps: list[PlanStep]
+    run: list[Pair]
+    """In the order of the questions."""
+
+
+def choose_window(trace: Trace, count: int) -> tuple[int, int]:
+    """Start and size of the run of `count` consecutive requests whose work is most like the whole trace's.
+
+    Closest in mean prompt and mean output length (sum of the absolute log ratios); the earliest of equals.
+    """
+    count = min(count, len(trace))
+    distance = np.zeros(len(trace) - count + 1)
+    for column in ("input_tokens", "output_tokens"):
+        lengths = trace.rows[column].to_numpy().astype(float)
+        sums = np.concatenate(([0.0], np.cumsum(lengths)))
+        distance += np.abs(np.log((sums[count:] - sums[:-count]) / count / lengths.mean()))
+    return int(distance.round(12).argmin()), count
+
+
+def slice_requests(trace: Trace) -> list[SliceRequest]:
+    rows = trace.rows
+    return [
+        SliceRequest(prompt, output, arrival)
+        for prompt, output, arrival in zip(
+            rows["prompt_ids"].to_list(), rows["output_tokens"].to_list(), rows["arrival_s"].to_list(), strict=True
+        )
+    ]
+
+
+def smallest_slice(config: EngineConfig) -> int:
+    """Requests below which a run is all ramp-up and tail: 16 and twice the batch."""
+    return max(16, 2 * config.max_num_seqs)
+
+
+def make_plan(context: ProbeContext, pairs: Sequence[Pair]) -> Plan:
+    """Set the context's slice and choose what to run."""
+    floor = min(smallest_slice(context.base), len(context.trace))
+    _set_slice(context, floor)
+    at_floor = {pair.id: _estimate(context, pair) * context.settings.pairs for pair in pairs}
+    left = context.left_s * USABLE
+    # A pair with a trial of its own does not run the slice, so its length does not grow with it.
+    fixed = sum(at_floor[pair.id] for pair in pairs if pair.trial is not None)
+    scaled = sum(at_floor.values()) - fixed
+    factor = max(1.0, (left - fixed) / scaled) if scaled else 1.0
+    size = min(int(floor * factor), LARGEST_SLICE, len(context.trace))
+    if size > floor:
+        _set_slice(context, size)
+    grown = size / floor
+    estimates = {p.id: at_floor[p.id] * (1.0 if p.trial is not None else grown) for p in pairs}
+    kept = list(pairs)
+    while kept and sum(estimates[pair.id] for pair in kept) > left:
+        kept.pop()
+    steps = [
+        PlanStep(
+            id=pair.id,
+            question=pair.question,
+            label=pair.label,
+            pairs=context.settings.pairs,
+            estimated_s=estimates[pair.id],
+            dropped=None
+            if pair in kept
+            else f"not within the budget: it would need about {estimates[pair.id]:.0f} s more",
+        )
+        for pair in pairs
+    ]
+    return Plan(steps, kept)
+
+
+def _set_slice(context: ProbeContext, count: int) -> None:
+    start, size = choose_window(context.trace, count)
+    context.slice_trace = context.trace.window(start, size)
+    context.slice = slice_requests(context.slice_trace)
+
+
+def _estimate(context: ProbeContext, pair: Pair) -> float:
+    """Seconds of one pair, by running both arms on modelled step times."""
+    prediction = context.prediction()
+    if pair.load == "open":
+        saturated = run_slice(prediction, replace(pair, load="saturated"), pair.off).run
+        prediction.saturation[pair.technique] = len(saturated.requests) / saturated.duration_s
+    seconds = 0.0
+    for config in (pair.off, pair.on):
+        try:
+            seconds += (pair.trial or run_slice)(prediction, pair, config).run.duration_s
+        except MeasurementError:
+            continue  # fails at once when measured, too
+    return seconds

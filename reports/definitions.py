@@ -1,0 +1,55 @@
+"""What the words of a report mean: printed in its appendix, and the only place where they are defined for readers."""
+
+from __future__ import annotations
+
+DEFINITIONS: tuple[tuple[str, str], ...] = (
+    ("TTFT", "Time to first token: from arrival to the first output token, queueing included."),
+    ("TPOT", "Time per output token: (end-to-end time - TTFT) / (output tokens - 1). Undefined for one output token."),
+    ("ITL", "Inter-token latency: the gaps between the output tokens of one request, as they were produced."),
+    ("E2E", "End-to-end time: from arrival to the last output token."),
+    ("Goodput", "Requests per second that meet every service-level objective given."),
+    (
+        "MBU",
+        "Model bandwidth utilization: bytes that a step must read / (its time x the bandwidth measured on this "
+        "device). The roofline fraction is the same share for the slower of memory and compute.",
+    ),
+    ("Hit rate", "Prompt tokens served from the prefix cache / prompt tokens."),
+    (
+        "Gain",
+        "How many times better a metric is with the technique on than off. Above 1.00x is better, whatever the metric: "
+        "for a time, 1.50x means that it is 1.5 times shorter.",
+    ),
+    (
+        "Pair, run, n",
+        "A pair is one run with the technique off and one with it on, over the same requests, in ABBA order after "
+        "warm-up. The unit of replication is the run, never the request; n is the number of pairs.",
+    ),
+    (
+        "Interval",
+        "95% confidence interval. For a gain: the Hodges-Lehmann estimate over the pairs on the log scale, with the "
+        "interval that inverts the exact Wilcoxon signed-rank test; it needs at least 6 pairs.",
+    ),
+    (
+        "Percentiles",
+        "A 95% interval needs 6 requests for p50, 36 for p90, 72 for p95 and 368 for p99. With fewer the percentile is "
+        "not printed.",
+    ),
+    ("Saturated", "All requests are there at the start. Throughput and capacity are taken only under this load."),
+    (
+        "Open loop",
+        "Requests arrive on one schedule that both arms share. Latencies and goodput are taken only under this load.",
+    ),
+    (
+        "Overloaded",
+        "The queue was still growing when the run ended: its latencies depend on its length and are not percentiles.",
+    ),
+    (
+        "Engine-limited",
+        "The engine ran below half of its roofline, so the gain of a production engine may differ from this one.",
+    ),
+    (
+        "Basis",
+        "Measured here; computed from the trace; from the configuration; modelled (from numbers measured here); from "
+        "the spec sheet.",
+    ),
+)

@@ -1,0 +1,77 @@
+"""The HTML report: one file, no script, nothing loaded from anywhere, readable with its style sheet blocked."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from inferdoc.evidence import Diagnosis, Evidence
+from inferdoc.reports import charts, formatting
+from inferdoc.reports.outline import device_name, lead_metric, outline
+from inferdoc.reports.tables import runs_table, series_table
+from inferdoc.reports.templating import environment, render
+from inferdoc.reports.text import LIMIT, visible
+
+MAX_BYTES = 1_000_000
+_LIMITS = (LIMIT, 120, 40)
+"""Longest free text: the shorter ones are for a page that would otherwise be too large to open with comfort."""
+
+
+def render_html(evidence: Evidence, diagnosis: Diagnosis, *, templates: Path | None = None) -> str:
+    """The whole page. `templates` is a user's folder whose files replace ours.
+
+    Raises:
+        InputError: a template of the user is wrong.
+    """
+    page = ""
+    for limit in _LIMITS:
+        page = _render(evidence, diagnosis, templates, limit)
+        if len(page.encode()) <= MAX_BYTES:
+            break
+    return page
+
+
+def _render(evidence: Evidence, diagnosis: Diagnosis, templates: Path | None, limit: int) -> str:
+    def printed(value: Any) -> Any:
+        """What a template prints: text made visible, and a value that is not there never as a Python word."""
+        if value is None:
+            return formatting.UNKNOWN
+        return visible(value, limit) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+    made = environment(templates, escape=printed, autoescape=True)
+    made.globals |= {
+        "forest_chart": _drawn(charts.forest),
+        "runs_chart": _drawn(charts.runs),
+        "series_chart": _drawn(charts.series),
+        "runs_table": runs_table,
+        "series_table": series_table,
+        "lead_metric": lead_metric,
+    }
+    css = render(made, "report.css").replace("\r\n", "\n")
+    return render(
+        made,
+        "report.html.j2",
+        evidence=evidence,
+        diagnosis=diagnosis,
+        outline=outline(evidence, diagnosis),
+        device=device_name(evidence.environment),
+        css=Markup(css),
+        css_hash=base64.b64encode(hashlib.sha256(css.encode()).digest()).decode(),
+    )
+
+
+def _drawn(draw: Callable[..., str]) -> Callable[..., Markup]:
+    """A chart function for templates. A chart that cannot be drawn is left out: its table holds the same numbers."""
+
+    def chart(*arguments: object) -> Markup:
+        try:
+            return Markup(draw(*arguments))
+        except (ImportError, ValueError, RuntimeError):
+            return Markup("")
+
+    return chart

@@ -1,0 +1,185 @@
+"""The summary on the terminal: one screen, in the order of the report.
+
+Built of rich `Text` objects, never of markup strings, so a bracket in a model's name stays a bracket. Long lines fold
+and nothing is cropped; without a UTF encoding every glyph has an ASCII stand-in.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from inferdoc.evidence import Conclusion, Diagnosis, Evidence, Finding, Recommendation
+from inferdoc.reports import formatting
+from inferdoc.reports.outline import Outline, device_name, outline
+from inferdoc.reports.templating import ICONS
+from inferdoc.reports.text import encodable, terminal_safe
+
+WIDTH_WITHOUT_TERMINAL = 120
+_BAR = 10
+_LINES = 4
+"""Findings shown under one heading; the rest are counted."""
+_METRICS = 3
+_COLOURS = {
+    Conclusion.RECOMMENDED: "green",
+    Conclusion.DOES_NOT_PAY: "red",
+    Conclusion.NOT_NEEDED: "default",
+    Conclusion.INCONCLUSIVE: "yellow",
+    Conclusion.NOT_MEASURED: "dim",
+}
+_ASCII = str.maketrans(
+    {"✓": "+", "✕": "x", "–": "-", "○": "o", "█": "#", "░": ".", "µ": "u", "…": "...", "→": "->", "—": "-", "×": "x"}
+)
+
+
+def make_console(stream: TextIO | None = None, environ: Mapping[str, str] | None = None) -> Console:
+    """A console for results: ``COLUMNS`` and ``NO_COLOR`` are honoured, a pipe is 120 columns wide."""
+    stream = stream or sys.stdout
+    environ = os.environ if environ is None else environ
+    columns = environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdigit() and int(columns) > 0 else None
+    if width is None and not stream.isatty():
+        width = WIDTH_WITHOUT_TERMINAL
+    # rich takes TERM=dumb for 80 columns unless both sides are given.
+    height = 50 if width is not None else None
+    # rich wants a dict; NO_COLOR counts only when it is not empty, as its definition says.
+    return Console(
+        file=stream,
+        width=width,
+        height=height,
+        no_color=bool(environ.get("NO_COLOR")) or None,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        _environ=dict(environ),
+    )
+
+
+def print_diagnosis(evidence: Evidence, diagnosis: Diagnosis, out: Path, console: Console | None = None) -> None:
+    """Print the summary to `console` (default: standard output); `out` is where the reports are."""
+    _Summary(console or make_console(), evidence, diagnosis).print(out)
+
+
+class _Summary:
+    def __init__(self, console: Console, evidence: Evidence, diagnosis: Diagnosis) -> None:
+        self.console = console
+        self.evidence = evidence
+        self.diagnosis = diagnosis
+        self.outline: Outline = outline(evidence, diagnosis)
+        self.encoding = console.encoding
+        self.utf = self.encoding.lower().startswith("utf")
+
+    def print(self, out: Path) -> None:
+        self._header()
+        self._verdict()
+        self._answers()
+        self._advice()
+        for heading, conclusion in (
+            ("DOES NOT PAY", Conclusion.DOES_NOT_PAY),
+            ("NOT NEEDED", Conclusion.NOT_NEEDED),
+            ("INCONCLUSIVE", Conclusion.INCONCLUSIVE),
+        ):
+            self._findings(heading, [f for f in self.diagnosis.findings if f.conclusion is conclusion])
+        self._not_measured()
+        files = "  ".join(str(out / name) for name in ("report.html", "report.md", "evidence.json", "diagnosis.json"))
+        self._line("REPORT  ", files, head_style="bold")
+
+    def _header(self) -> None:
+        run, subject, validity = self.diagnosis.run, self.diagnosis.subject, self.diagnosis.validity
+        failed = sum(check.passed is False for check in validity.checks)
+        health = validity.status.upper() + (f" ({failed} of {len(validity.checks)} checks failed)" if failed else "")
+        parts = (
+            subject.model,
+            self.diagnosis.workload.source,
+            subject.engine,
+            device_name(self.evidence.environment),
+            f"report {run.id}",
+            health,
+        )
+        self._line(f"inferdoc {self.diagnosis.tool.version}  ", "  ".join(parts), head_style="bold")
+        for problem in self.outline.problems[:_LINES]:
+            mark = "✕" if problem.severity == "serious" else "!"
+            self._line(f" {mark} ", problem.text, head_style="red" if problem.severity == "serious" else "yellow")
+
+    def _verdict(self) -> None:
+        verdict = self.diagnosis.verdict
+        self._line("VERDICT  ", verdict.headline, head_style="bold", style="bold")
+        for line in verdict.lines[:5]:
+            self._line("  ", line)
+
+    def _answers(self) -> None:
+        self._heading("SIX QUESTIONS")
+        for answer in self.outline.answers:
+            badge = f"{ICONS[answer.conclusion]} {answer.conclusion.value}"
+            head = f" {answer.question.number} {badge:<16}"
+            self._line(head, answer.question.text, head_style=_COLOURS[answer.conclusion])
+
+    def _advice(self) -> None:
+        self._heading("DO NEXT", f"  ranked by {self.diagnosis.run.objective.value}; estimates overlap, do not add")
+        if not self.outline.cards:
+            self._line("   ", "nothing that was measured pays")
+        estimates = [card.expected[0].estimate or 1.0 for card in self.outline.cards if card.expected]
+        for card in self.outline.cards:
+            self._card(card, max(estimates, default=1.0))
+        if self.outline.more_cards:
+            self._line("   ", f"{len(self.outline.more_cards)} more in the report", head_style="dim")
+
+    def _card(self, card: Recommendation, largest: float) -> None:
+        change = card.change
+        self._line(f" {card.rank} ", f"{change.knob}: {change.from_} -> {change.to}", head_style="bold", style="bold")
+        shown = [f"{formatting.expected(item)} {item.label}" for item in card.expected[:_METRICS]]
+        if card.adds is not None:
+            shown.append(f"adds {formatting.expected(card.adds)} {card.adds.label} to the steps above")
+        if shown:
+            lead = (card.expected[0].estimate if card.expected else None) or 1.0
+            bases = ", ".join(dict.fromkeys(item.basis.value for item in card.expected))
+            self._line(f"   {self._bar(lead, largest)} ", f"{'; '.join(shown)} ({bases})", head_style="green")
+        self._line("   test: ", card.verify_command, head_style="dim")
+
+    def _findings(self, heading: str, findings: list[Finding]) -> None:
+        if not findings:
+            return
+        self._heading(heading)
+        for finding in findings[:_LINES]:
+            marks = f" ({', '.join(finding.marks)})" if finding.marks else ""
+            head = f" {ICONS[finding.conclusion]} "
+            self._line(head, f"{finding.title}: {finding.text}{marks}", head_style=_COLOURS[finding.conclusion])
+        if len(findings) > _LINES:
+            self._line("   ", f"{len(findings) - _LINES} more in the report", head_style="dim")
+
+    def _not_measured(self) -> None:
+        missing = self.outline.not_measured
+        if missing:
+            titles = ", ".join(finding.title for finding in missing[:8]) + (", ..." if len(missing) > 8 else "")
+            self._heading("COULD NOT BE MEASURED", f"  {len(missing)}, with reasons in the report")
+            self._line("   ", titles)
+
+    def _bar(self, value: float, largest: float) -> str:
+        """How far `value` is above 1, against the largest of the list."""
+        share = (value - 1.0) / (largest - 1.0) if largest > 1.0 else 0.0
+        full = round(_BAR * min(1.0, max(0.0, share)))
+        return "█" * full + "░" * (_BAR - full)
+
+    def _heading(self, heading: str, rest: str = "") -> None:
+        self._line(heading, rest, head_style="bold", style="dim")
+
+    def _line(self, head: str, body: str, *, head_style: str = "", style: str = "") -> None:
+        """Print `head` and `body`, folded within the width, later lines under the first."""
+        left, right = Text(self._safe(head), style=head_style), Text(self._safe(body), style=style)
+        indent = left.cell_len
+        if indent > self.console.width // 2:
+            self.console.print(left, overflow="fold")
+            left, indent = Text("  "), 2
+        for i, line in enumerate(right.wrap(self.console, max(1, self.console.width - indent)) or [Text()]):
+            line.rstrip()
+            self.console.print((left if i == 0 else Text(" " * indent)) + line, overflow="fold", crop=False)
+
+    def _safe(self, text: str) -> str:
+        shown = terminal_safe(text)
+        return shown if self.utf else encodable(shown.translate(_ASCII), self.encoding)

@@ -1,0 +1,254 @@
+"""Train the embedded default: a tokenizer, a small target model and a draft of a tenth of its size.
+
+    python scripts/train_embedded_model.py [--output inferdoc/data] [--steps 600]
+
+All text comes from the training split of ``inferdoc.data.corpus``. The run is seeded and uses two threads, so it
+repeats on the same machine and library versions; other processors round differently and give slightly other weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import platform
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import tokenizers
+import torch
+import transformers
+from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers, trainers
+from tokenizers.models import BPE
+from torch import Tensor
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from inferdoc.data.mixture import mixture
+from inferdoc.data.templates import Split, read_dictionary
+
+VOCABULARY = 2048
+PAD, BOS, EOS, END = "<|pad|>", "<|bos|>", "<|eos|>", "<|end|>"
+ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
+# Words with their space, digits in pairs (so that a clock time is five tokens), runs of punctuation, white space.
+WORDS = r" ?\p{L}+| ?\p{N}{1,2}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+CHAT_TEMPLATE = (
+    "{{- bos_token }}"
+    "{%- for message in messages %}{{- '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}"
+)
+DICTIONARY_WEIGHT = 100
+"""How often the tokenizer sees each ordinary word besides the training text."""
+WINDOW = 1024
+CONTEXT = 4096
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The dimensions of one of the two models."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+
+TARGET = Shape(hidden=256, intermediate=704, layers=3, heads=8, kv_heads=2, head_dim=32)
+DRAFT = Shape(hidden=64, intermediate=192, layers=2, heads=4, kv_heads=2, head_dim=16)
+
+
+def train_tokenizer(texts: Iterator[str]) -> PreTrainedTokenizerFast:
+    """Byte-level BPE over `texts`; it adds no tokens by itself, the chat template writes the only BOS."""
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(WORDS), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[PAD, BOS, EOS, *ROLES, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=BOS,
+        eos_token=EOS,
+        pad_token=PAD,
+        additional_special_tokens=[*ROLES, END],
+        model_max_length=CONTEXT,
+        clean_up_tokenization_spaces=False,
+        chat_template=CHAT_TEMPLATE,
+    )
+
+
+def rendered(split: Split, seed: int | str) -> Iterator[str]:
+    """Texts of the mixture as the models see them, with their special tokens."""
+    for sample in mixture(split, seed):
+        if isinstance(sample, str):
+            yield f"{BOS}{sample}{EOS}"
+        else:
+            yield BOS + "".join(f"<|{message['role']}|>{message['content']}{END}" for message in sample)
+
+
+def pack(tokenizer: PreTrainedTokenizerFast, texts: Iterator[str], windows: int) -> tuple[Tensor, int]:
+    """Token ids of `texts`, one behind the other, cut into [windows, WINDOW] int64; and how many texts that took."""
+    ids: list[int] = []
+    used = 0
+    while len(ids) < windows * WINDOW:
+        ids.extend(tokenizer.backend_tokenizer.encode(next(texts)).ids)
+        used += 1
+    return torch.tensor(ids[: windows * WINDOW]).view(windows, WINDOW), used
+
+
+def build(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """A Llama with random weights of `shape`."""
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        max_position_embeddings=CONTEXT,
+        rope_theta=10_000.0,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        dtype="float32",
+    )
+    model = LlamaForCausalLM(config)
+    model.generation_config = GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=[tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(END)],
+        do_sample=False,
+    )
+    return model
+
+
+def train(model: LlamaForCausalLM, windows: Tensor, *, batch: int, rate: float, name: str) -> float:
+    """One pass over `windows`; matrices by Muon, the rest by AdamW. Returns the mean loss of the last tenth in nats."""
+    matrices = [weight for key, weight in model.named_parameters() if weight.ndim == 2 and "embed" not in key]
+    rest = [weight for key, weight in model.named_parameters() if weight.ndim != 2 or "embed" in key]
+    optimizers = [
+        torch.optim.Muon(matrices, lr=rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(rest, lr=rate, weight_decay=0.0, betas=(0.9, 0.98)),
+    ]
+    steps = len(windows) // batch
+    warmup = max(1, steps // 20)
+
+    def factor(step: int) -> float:
+        ahead = (step - warmup) / max(1, steps - warmup)
+        return (step + 1) / warmup if step < warmup else 0.02 + 0.98 * (1 + math.cos(math.pi * ahead)) / 2
+
+    schedules = [torch.optim.lr_scheduler.LambdaLR(optimizer, factor) for optimizer in optimizers]
+    losses: list[float] = []
+    model.train()
+    for step in range(steps):
+        ids = windows[step * batch : (step + 1) * batch]
+        loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer, schedule in zip(optimizers, schedules, strict=True):
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.item())
+        if step % 20 == 0 or step == steps - 1:
+            recent = losses[-20:]
+            print(f"{name} step {step + 1}/{steps} loss {sum(recent) / len(recent):.3f}", flush=True)
+    model.eval()
+    last = losses[-max(1, steps // 10) :]
+    return sum(last) / len(last)
+
+
+@torch.inference_mode()
+def predict(model: LlamaForCausalLM, windows: Tensor) -> tuple[float, Tensor]:
+    """Mean loss in nats over `windows`, and the greedy next tokens [windows, WINDOW - 1]."""
+    loss, tokens = 0.0, []
+    for ids in windows:
+        logits = model(input_ids=ids[None, :-1], use_cache=False).logits[0]
+        loss += torch.nn.functional.cross_entropy(logits, ids[1:]).item()
+        tokens.append(logits.argmax(-1))
+    return loss / len(windows), torch.stack(tokens)
+
+
+def main() -> None:
+    """Train both models and write them, the tokenizer and ``training.json``."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path(__file__).resolve().parent.parent / "inferdoc" / "data")
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--batch", type=int, default=4, help=f"windows of {WINDOW} tokens in a step")
+    parser.add_argument("--rate", type=float, default=4e-3, help="peak learning rate of the target")
+    parser.add_argument("--draft-rate", type=float, default=8e-3, help="peak learning rate of the draft")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+
+    torch.manual_seed(options.seed)
+    torch.set_num_threads(2)
+    torch.use_deterministic_algorithms(True)
+    started = time.monotonic()
+    dictionary = [" ".join(read_dictionary()["word"])] * DICTIONARY_WEIGHT
+    tokenizer = train_tokenizer(
+        itertools.chain(itertools.islice(rendered(Split.TRAIN, options.seed), 2000), dictionary)
+    )
+    windows, train_texts = pack(tokenizer, rendered(Split.TRAIN, options.seed), options.steps * options.batch)
+    held_out, _ = pack(tokenizer, rendered(Split.HELDOUT, "evaluation"), 64)
+
+    report = {}
+    guesses = {}
+    for name, shape, rate in (("draft", DRAFT, options.draft_rate), ("target", TARGET, options.rate)):
+        model = build(shape, tokenizer)
+        train_loss = train(model, windows, batch=options.batch, rate=rate, name=name)
+        loss, guesses[name] = predict(model, held_out)
+        folder = options.output / name
+        model.save_pretrained(folder)
+        (folder / "model.safetensors").chmod(0o644)
+        tokenizer.save_pretrained(folder)
+        report[name] = {
+            "parameters": sum(weight.numel() for weight in model.parameters()),
+            "train_loss_nats": round(train_loss, 4),
+            "held_out_loss_nats": round(loss, 4),
+            "held_out_perplexity": round(math.exp(loss), 3),
+            "held_out_accuracy": round((guesses[name] == held_out[:, 1:]).float().mean().item(), 4),
+        }
+    agreement = (guesses["draft"] == guesses["target"]).float().mean().item()
+    (options.output / "training.json").write_text(
+        json.dumps(
+            {
+                "seed": options.seed,
+                "steps": options.steps,
+                "tokens_per_step": options.batch * WINDOW,
+                "train_texts": train_texts,
+                "train_tokens": options.steps * options.batch * WINDOW,
+                "held_out_tokens": held_out.numel(),
+                **report,
+                "draft_target_greedy_agreement": round(agreement, 4),
+                "wall_s": round(time.monotonic() - started),
+                "versions": {
+                    "python": platform.python_version(),
+                    "torch": torch.__version__,
+                    "transformers": transformers.__version__,
+                    "tokenizers": tokenizers.__version__,
+                },
+            },
+            indent=2,
+        )
+        + "\n",
+        encoding="utf-8",
+    )
+
+
+if __name__ == "__main__":
+    main()

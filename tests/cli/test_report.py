@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+HEAVY = ("torch", "transformers", "polars", "scipy")
+# The command alone, so that only what it imports is seen.
+PROGRAM = f"""
+import sys, typer
+from inferdoc.cli.report import report
+from inferdoc.errors import InputError
+app = typer.Typer(pretty_exceptions_enable=False)
+app.command()(report)
+try:
+    app(standalone_mode=False)
+except InputError as error:
+    sys.exit(f"error: {{error}}")
+print("HEAVY", [name for name in {HEAVY!r} if name in sys.modules])
+"""
+
+
+@pytest.fixture
+def cases() -> ModuleType:
+    path = Path(__file__).parent.parent / "reports" / "conftest.py"
+    spec = importlib.util.spec_from_file_location("report_cases", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def evidence(cases: ModuleType, tmp_path: Path) -> Path:
+    from inferdoc.reports.writing import to_json
+
+    path = tmp_path / "run" / "evidence.json"
+    path.parent.mkdir()
+    path.write_text(to_json(cases.evidence()))
+    return path
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_reports_are_written_again_without_torch(evidence: Path, tmp_path: Path) -> None:
+    before = evidence.read_bytes()
+    done = run(evidence, "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "HEAVY []" in done.stdout
+    assert "VERDICT" in done.stdout
+    assert "prefix" in done.stdout.lower()
+    names = ["diagnosis.json", "evidence.json", "report.html", "report.md"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
+    assert (tmp_path / "out" / "evidence.json").read_bytes() == before
+
+
+def test_default_folder_is_that_of_the_evidence(evidence: Path) -> None:
+    done = run(evidence)
+    assert done.returncode == 0, done.stderr
+    assert (evidence.parent / "report.html").is_file()
+
+
+@pytest.mark.parametrize("arguments", [("-o", "run/evidence.json"), ("--templates", "missing"), ("--rules", "missing")])
+def test_bad_input_is_one_clear_line(evidence: Path, arguments: tuple[str, str]) -> None:
+    option, name = arguments
+    done = run(evidence, option, evidence.parent.parent / name)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert name in done.stderr
+
+
+def test_missing_evidence_is_named(tmp_path: Path) -> None:
+    done = run(tmp_path / "nowhere.json")
+    assert "nowhere.json: cannot be read" in done.stderr

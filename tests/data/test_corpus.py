@@ -1,0 +1,111 @@
+"""The two splits of the corpus share no templates, and nothing that is measured on was trained on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inferdoc.data.corpus import Writer
+from inferdoc.data.mixture import mixture
+from inferdoc.data.templates import Split, read_wording
+from inferdoc.data.trace_generator import generate
+
+
+def shingles(texts: Iterable[str], words: int) -> set[tuple[str, ...]]:
+    """Every run of `words` words, lower case, numbers included."""
+    found: set[tuple[str, ...]] = set()
+    for text in texts:
+        sequence = re.findall(r"\w+", text.lower())
+        found.update(zip(*(sequence[offset:] for offset in range(words)), strict=False))
+    return found
+
+
+def texts_of(samples: Iterable[Any]) -> Iterator[str]:
+    for sample in samples:
+        if isinstance(sample, str):
+            yield sample
+        else:
+            yield from (message["content"] for message in sample)
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from strings_in(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from strings_in(item)
+
+
+@pytest.fixture(scope="module")
+def trained_on(repository: Path) -> list[str]:
+    """All of the text that the shipped models were trained on."""
+    record = json.loads((repository / "inferdoc" / "data" / "training.json").read_text())
+    return list(texts_of(itertools.islice(mixture(Split.TRAIN, record["seed"]), record["train_texts"])))
+
+
+def test_no_eight_words_of_the_trace_occur_in_the_training_text(trained_on: list[str]) -> None:
+    trace = shingles(texts_of(request["messages"] for request in generate(0)), 8)
+    assert len(trace) > 5_000
+    assert not trace & shingles(trained_on, 8)
+
+
+def test_no_eight_words_of_the_held_out_evaluation_occur_in_the_training_text(trained_on: list[str]) -> None:
+    evaluation = shingles(texts_of(itertools.islice(mixture(Split.HELDOUT, "evaluation"), 300)), 8)
+    assert not evaluation & shingles(trained_on, 8)
+
+
+def test_the_comparison_of_word_runs_finds_what_two_texts_share(trained_on: list[str]) -> None:
+    unseen_seed = shingles(texts_of(itertools.islice(mixture(Split.TRAIN, "another seed"), 100)), 8)
+    shared = unseen_seed & shingles(trained_on, 8)
+    assert len(shared) > len(unseen_seed) / 4
+
+
+def test_no_template_stands_in_both_wordings() -> None:
+    train = set(strings_in({key: value for key, value in read_wording("train").items() if key != "arguments"}))
+    heldout = set(strings_in({key: value for key, value in read_wording("heldout").items() if key != "arguments"}))
+    assert {text for text in train & heldout if " " in text} == set()
+
+
+def test_made_up_names_and_codes_of_the_splits_cannot_meet() -> None:
+    train, heldout = read_wording("train"), read_wording("heldout")
+    assert not set(train["code_letters"]) & set(heldout["code_letters"])
+    for start in train["names"]["starts"]:
+        assert not any(other.startswith(start) or start.startswith(other) for other in heldout["names"]["starts"])
+
+
+def test_shared_phrases_have_at_most_four_words() -> None:
+    assert max(len(phrase.split()) for phrase in strings_in(read_wording("shared"))) <= 4
+
+
+@pytest.mark.parametrize("split", list(Split))
+def test_the_same_seed_writes_the_same_text_and_another_seed_another(split: Split) -> None:
+    first = list(itertools.islice(mixture(split, 3), 40))
+    assert first == list(itertools.islice(mixture(split, 3), 40))
+    assert first != list(itertools.islice(mixture(split, 4), 40))
+
+
+@pytest.mark.parametrize("split", list(Split))
+def test_no_slot_stays_unfilled(split: Split) -> None:
+    for text in texts_of(itertools.islice(mixture(split, "slots"), 400)):
+        assert not re.search(r"\{[a-z_0-9-]+\}", text), text
+
+
+@pytest.mark.parametrize("split", list(Split))
+def test_the_answer_to_a_question_is_a_sentence_of_its_document(split: Split) -> None:
+    writer = Writer(split, "quotes")
+    for _ in range(50):
+        document = writer.document()
+        *_, user, answer = writer.rag(writer.rag_system(), [document], 120)
+        assert document.text in user["content"]
+        facts = [statement for statement in document.statements if statement.question]
+        assert any(fact.text in answer["content"] for fact in facts)
+        assert all(fact.value in fact.text for fact in facts if fact.value)

@@ -1,0 +1,67 @@
+"""Metrics of a run against values worked by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from inferdoc.engine.config import EngineConfig
+from inferdoc.engine.engine import RunResult
+from inferdoc.engine.kv_manager import KVUse
+from inferdoc.engine.request import Request
+from inferdoc.engine.steplog import Step
+from inferdoc.evidence import Slo
+from inferdoc.probes.metrics import measure, overloaded, why_missing
+
+CONFIG = EngineConfig(max_model_len=64, num_kv_blocks=16, max_num_seqs=2)
+
+
+def finished(id: int, arrival: float, times: list[float]) -> Request:
+    request = Request(id, [1, 2], len(times), arrival)
+    request.tokens += [0] * len(times)
+    request.token_times = times
+    return request
+
+
+def step(start: float, end: float, running: int, waiting: int) -> Step:
+    return Step(start, end, 0.0, 0, running, 0, running, waiting, 0, KVUse(0, 0, 0, 0))
+
+
+def test_throughput_counts_produced_tokens_over_the_run() -> None:
+    run = RunResult(CONFIG, [finished(0, 0.0, [1.0, 2.0]), finished(1, 0.0, [4.0])], [], 4.0)
+    assert measure(run, ["throughput"], [])["throughput"] == pytest.approx(3 / 4)
+
+
+def test_live_requests_are_weighted_by_time() -> None:
+    run = RunResult(CONFIG, [], [step(0.0, 3.0, 2, 0), step(3.0, 4.0, 1, 0)], 4.0)
+    assert measure(run, ["live_requests"], [])["live_requests"] == pytest.approx((2 * 3 + 1) / 4)
+
+
+def test_goodput_counts_requests_within_every_limit() -> None:
+    slo = [Slo(metric="ttft_p95", limit=1.0, unit="s"), Slo(metric="tpot_p95", limit=0.5, unit="s")]
+    requests = [
+        finished(0, 0.0, [0.5, 0.9]),  # both met
+        finished(1, 0.0, [0.5, 1.5]),  # TPOT 1.0: missed
+        finished(2, 0.0, [2.0, 2.1]),  # TTFT 2.0: missed
+        finished(3, 1.0, [1.5]),  # one token has no TPOT to miss
+    ]
+    assert measure(RunResult(CONFIG, requests, [], 4.0), ["goodput"], slo)["goodput"] == pytest.approx(2 / 4)
+
+
+def test_longest_gap_is_over_all_requests() -> None:
+    run = RunResult(CONFIG, [finished(0, 0.0, [0.1, 0.2, 1.0]), finished(1, 0.0, [0.1, 0.3])], [], 1.0)
+    assert measure(run, ["itl_max"], [])["itl_max"] == pytest.approx(0.8)
+
+
+def test_percentiles_below_their_sample_size_are_missing_and_say_so() -> None:
+    run = RunResult(CONFIG, [finished(i, 0.0, [1.0, 2.0]) for i in range(71)], [], 4.0)
+    values = measure(run, ["ttft_p50", "ttft_p95"], [])
+    assert values == {"ttft_p50": 1.0, "ttft_p95": None}
+    assert why_missing("ttft_p95", 71) == "too few requests in a run (71; p95 needs 72)"
+
+
+def test_a_queue_that_grows_to_the_end_is_an_overload() -> None:
+    requests = [finished(i, float(i), [i + 1.0]) for i in range(10)]
+    growing = [step(float(t), t + 1.0, 2, t) for t in range(10)]
+    level = [step(float(t), t + 1.0, 2, 4) for t in range(10)]
+    assert overloaded(RunResult(CONFIG, requests, growing, 10.0))
+    assert not overloaded(RunResult(CONFIG, requests, level, 10.0))

@@ -1,0 +1,276 @@
+"""Every conclusion of every built-in rule, from hand-made evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from inferdoc.evidence import Conclusion
+
+RECOMMENDED = Conclusion.RECOMMENDED
+DOES_NOT_PAY = Conclusion.DOES_NOT_PAY
+NOT_NEEDED = Conclusion.NOT_NEEDED
+INCONCLUSIVE = Conclusion.INCONCLUSIVE
+NOT_MEASURED = Conclusion.NOT_MEASURED
+
+UP = (1.8, 1.6, 2.0)
+FLAT = (1.0, 0.98, 1.02)
+DOWN = (0.8, 0.75, 0.85)
+OPEN = (1.06, 0.97, 1.15)
+NO_INTERVAL = 1.8
+
+Setup = Callable[[Any], Any]
+
+
+def gains(technique: str, throughput: Any, ttft: Any, objective: str = "throughput") -> Setup:
+    def setup(make: Any) -> Any:
+        make.objective = objective
+        make.fits().known("prefix.ideal_hit_rate", 0.6)
+        make.compare(f"{technique}.saturated", throughput=throughput)
+        return make.compare(f"{technique}.open", ttft_p50=ttft)
+
+    return setup
+
+
+def chunked(itl: Any, throughput: Any = FLAT, objective: str = "throughput") -> Setup:
+    def setup(make: Any) -> Any:
+        make.objective = objective
+        return make.fits().compare("chunked_prefill.interference", itl_max=itl, throughput=throughput)
+
+    return setup
+
+
+def paged(binds: float | None, throughput: Any = None) -> Setup:
+    def setup(make: Any) -> Any:
+        make.fits()
+        if binds is not None:
+            make.known("fragmentation.budget_binds", binds, exact=True)
+        return make.compare("paged_attention.real", throughput=throughput) if throughput is not None else make
+
+    return setup
+
+
+def known(values: dict[str, float], slo: dict[str, float] | None = None, headroom: float = 2.0) -> Setup:
+    def setup(make: Any) -> Any:
+        make.fits(headroom).objectives(**(slo or {}))
+        for id, value in values.items():
+            make.known(id, value)
+        return make
+
+    return setup
+
+
+TPOT = {"tpot_p95": 0.05}
+CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
+    # question 1
+    ("tensor-parallelism", "fits with room", lambda m: m.fits(), NOT_NEEDED, "8.00 GiB of 16.0 GiB (50%)"),
+    (
+        "tensor-parallelism",
+        "fits, demand unknown",
+        lambda m: m.fits().unknown("fit.kv_headroom", "the trace has no arrival times"),
+        NOT_NEEDED,
+        "unknown (the trace has no arrival times)",
+    ),
+    ("tensor-parallelism", "fits without KV room", lambda m: m.fits(0.5), NOT_MEASURED, "not yet supported"),
+    ("tensor-parallelism", "does not fit", lambda m: m.does_not_fit(4), RECOMMENDED, "fit on 4 devices"),
+    ("tensor-parallelism", "devices unknown", lambda m: m.does_not_fit(None), NOT_MEASURED, "did not measure"),
+    (
+        "tensor-parallelism",
+        "headroom straddles one",
+        lambda m: m.fits().known("fit.kv_headroom", 1.0, (0.9, 1.1)),
+        INCONCLUSIVE,
+        "straddles 1.00",
+    ),
+    ("pipeline-parallelism", "fits", lambda m: m.fits(), NOT_NEEDED, "fits on one device"),
+    ("pipeline-parallelism", "one node is enough", lambda m: m.does_not_fit(8), NOT_NEEDED, "8 devices, which one"),
+    ("pipeline-parallelism", "more than a node", lambda m: m.does_not_fit(9), NOT_MEASURED, "not yet supported"),
+    ("quantization", "room", lambda m: m.fits(2.0, 0.5), NOT_NEEDED, "2.00x the p99"),
+    ("quantization", "over the line", lambda m: m.fits(2.0, 0.93), NOT_MEASURED, "93% of the memory budget"),
+    ("quantization", "on the line", lambda m: m.fits(2.0, 0.9), NOT_MEASURED, "not yet supported"),
+    ("quantization", "short of KV room", lambda m: m.fits(1.2), NOT_MEASURED, "only 1.20x"),
+    (
+        "quantization",
+        "demand unknown",
+        lambda m: m.fits().unknown("fit.kv_headroom", "no arrival times"),
+        NOT_MEASURED,
+        "No arrival times.",
+    ),
+    ("kv-quantization", "room", lambda m: m.fits(2.0), NOT_NEEDED, "2.00x"),
+    ("kv-quantization", "short", lambda m: m.fits(1.1), NOT_MEASURED, "not yet supported"),
+    ("kv-quantization", "does not fit", lambda m: m.does_not_fit(), NOT_MEASURED, "Does not fit."),
+    ("sparsity", "room", lambda m: m.fits(2.0, 0.5), NOT_NEEDED, "asks for no sparse weights"),
+    ("sparsity", "over the line", lambda m: m.fits(2.0, 0.95), NOT_MEASURED, "not yet supported"),
+    ("distillation", "no objective", lambda m: m.fits(), NOT_NEEDED, "No per-token objective"),
+    ("distillation", "met", known({"latency.slo_share": 0.6}, TPOT), NOT_NEEDED, "60% of the objective"),
+    ("distillation", "missed", known({"latency.slo_share": 1.6}, TPOT), NOT_MEASURED, "not yet supported"),
+    # question 2
+    ("prefix-caching", "both gain", gains("prefix_caching", UP, UP), RECOMMENDED, "1.80x [1.60, 2.00], 6 pairs"),
+    ("prefix-caching", "TTFT alone gains", gains("prefix_caching", FLAT, UP), RECOMMENDED, "1.00x [0.98, 1.02]"),
+    ("prefix-caching", "TTFT unknown", gains("prefix_caching", UP, None), RECOMMENDED, "unknown (no pairs)"),
+    ("prefix-caching", "neither gains", gains("prefix_caching", FLAT, FLAT), DOES_NOT_PAY, "less than 1.05x"),
+    ("prefix-caching", "objective loses", gains("prefix_caching", DOWN, UP), DOES_NOT_PAY, "For your objective"),
+    ("prefix-caching", "other metric loses", gains("prefix_caching", DOWN, UP, "latency"), RECOMMENDED, "1.80x"),
+    ("prefix-caching", "straddles", gains("prefix_caching", OPEN, FLAT), INCONCLUSIVE, "straddles 1.05x"),
+    ("prefix-caching", "too few pairs", gains("prefix_caching", NO_INTERVAL, FLAT), INCONCLUSIVE, "no interval yet"),
+    ("prefix-caching", "harm not shown", gains("prefix_caching", OPEN, UP), RECOMMENDED, "1.06x"),
+    (
+        "prefix-caching",
+        "hardly repeats",
+        lambda m: gains("prefix_caching", UP, UP)(m).known("prefix.ideal_hit_rate", 0.004),
+        NOT_NEEDED,
+        "0.4% of the prompt",
+    ),
+    (
+        "prefix-caching",
+        "no prefixes in the trace",
+        lambda m: m.fits().unknown("prefix.ideal_hit_rate", "the trace has no prefixes"),
+        NOT_MEASURED,
+        "The trace has no prefixes.",
+    ),
+    (
+        "prefix-caching",
+        "runs dropped",
+        lambda m: m.fits().known("prefix.ideal_hit_rate", 0.6).dropped("prefix_caching", "no time; needs 40 s"),
+        NOT_MEASURED,
+        "No time; needs 40 s.",
+    ),
+    (
+        "prefix-caching",
+        "runs failed",
+        lambda m: (
+            m.fits()
+            .known("prefix.ideal_hit_rate", 0.6)
+            .compare("prefix_caching.saturated", failure="out of memory")
+            .compare("prefix_caching.open", failure="out of memory")
+        ),
+        NOT_MEASURED,
+        "Out of memory.",
+    ),
+    ("prefix-caching", "does not fit", lambda m: m.does_not_fit(), NOT_MEASURED, "Does not fit."),
+    ("prompt-reordering", "all reused", known({"prefix.ideal_hit_rate": 0.95}), NOT_NEEDED, "95%"),
+    ("prompt-reordering", "some left", known({"prefix.ideal_hit_rate": 0.4}), NOT_MEASURED, "not yet supported"),
+    (
+        "prompt-reordering",
+        "no prefixes",
+        lambda m: m.fits().unknown("prefix.ideal_hit_rate", "the trace has no prefixes"),
+        NOT_MEASURED,
+        "The trace has no prefixes.",
+    ),
+    # question 3
+    ("continuous-batching", "gains", gains("continuous_batching", UP, UP), RECOMMENDED, "1.80x"),
+    ("continuous-batching", "first token only", gains("continuous_batching", FLAT, UP), RECOMMENDED, "1.00x"),
+    ("continuous-batching", "no gain", gains("continuous_batching", FLAT, FLAT), DOES_NOT_PAY, "less than 1.05x"),
+    ("continuous-batching", "loses", gains("continuous_batching", DOWN, UP), DOES_NOT_PAY, "For your objective"),
+    ("continuous-batching", "straddles", gains("continuous_batching", OPEN, OPEN), INCONCLUSIVE, "straddles"),
+    ("continuous-batching", "not run", lambda m: m.fits(), NOT_MEASURED, "did not measure"),
+    ("max-num-seqs", "no objective", lambda m: m.fits(), NOT_NEEDED, "No per-token objective"),
+    ("max-num-seqs", "met", known({"latency.slo_share": 0.9}, TPOT), NOT_NEEDED, "90% of the objective"),
+    (
+        "max-num-seqs",
+        "missed, a batch meets it",
+        known({"latency.slo_share": 1.4, "latency.batch_in_slo": 16}, TPOT),
+        RECOMMENDED,
+        "16 sequences",
+    ),
+    (
+        "max-num-seqs",
+        "missed even alone",
+        known({"latency.slo_share": 3.0, "latency.batch_in_slo": 0}, TPOT),
+        DOES_NOT_PAY,
+        "Even a batch of one",
+    ),
+    ("max-num-seqs", "missed, unknown", known({"latency.slo_share": 3.0}, TPOT), NOT_MEASURED, "did not measure"),
+    ("max-num-batched-tokens", "no objective", lambda m: m.fits(), NOT_NEEDED, "No objective for gaps"),
+    ("max-num-batched-tokens", "held", known({"disagg.itl_slo_margin": 1.5}, TPOT), NOT_NEEDED, "within"),
+    ("max-num-batched-tokens", "not held", known({"disagg.itl_slo_margin": 0.5}, TPOT), NOT_MEASURED, "not yet"),
+    # question 4
+    ("paged-attention", "budget does not bind", paged(0, UP), NOT_NEEDED, "below which paging starts to pay"),
+    ("paged-attention", "binds and gains", paged(1, UP), RECOMMENDED, "1.80x [1.60, 2.00]"),
+    ("paged-attention", "binds, no gain", paged(1, FLAT), DOES_NOT_PAY, "less than 1.05x"),
+    ("paged-attention", "binds, loses", paged(1, DOWN), DOES_NOT_PAY, "0.80x"),
+    ("paged-attention", "binds, straddles", paged(1, OPEN), INCONCLUSIVE, "straddles 1.05x"),
+    ("paged-attention", "binds, not run", paged(1), NOT_MEASURED, "did not measure"),
+    ("paged-attention", "binding unknown", paged(None, UP), INCONCLUSIVE, "fragmentation.budget_binds"),
+    ("block-size", "small tails", known({"fragmentation.tail_waste_b16": 0.02}), NOT_NEEDED, "2.0%"),
+    ("block-size", "large tails", known({"fragmentation.tail_waste_b16": 0.2}), NOT_MEASURED, "not yet supported"),
+    ("max-model-len", "budget does not bind", paged(0), NOT_NEEDED, "keep no request waiting"),
+    ("max-model-len", "binds", paged(1), NOT_MEASURED, "not yet supported"),
+    # question 5
+    ("quantization-for-latency", "met", known({"latency.slo_share": 0.5}, TPOT), NOT_NEEDED, "not the limit"),
+    ("quantization-for-latency", "missed", known({"latency.slo_share": 2}, TPOT), NOT_MEASURED, "not yet supported"),
+    ("quantization-for-latency", "no objective", lambda m: m.fits(), NOT_MEASURED, "not yet supported"),
+    ("speculative-ngram", "no copies", known({"latency.ngram_tokens_per_step": 1.02}), DOES_NOT_PAY, "free checking"),
+    ("speculative-ngram", "copies", known({"latency.ngram_tokens_per_step": 2.4}), NOT_MEASURED, "not yet supported"),
+    (
+        "speculative-ngram",
+        "no text",
+        lambda m: m.fits().unknown("latency.ngram_tokens_per_step", "the trace has no output text"),
+        NOT_MEASURED,
+        "The trace has no output text.",
+    ),
+    ("speculative-draft", "met", known({"latency.slo_share": 0.5}, TPOT), NOT_NEEDED, "without a draft model"),
+    ("speculative-draft", "candidate", lambda m: m.fits(), NOT_MEASURED, "not yet supported"),
+    ("cuda-graphs", "idle little", known({"latency.launch_share": 0.03}), NOT_NEEDED, "3.0% of a step"),
+    ("cuda-graphs", "idle much", known({"latency.launch_share": 0.4}), NOT_MEASURED, "not yet supported"),
+    (
+        "cuda-graphs",
+        "no card",
+        lambda m: m.fits().unknown("latency.launch_share", "there is no CUDA device"),
+        NOT_MEASURED,
+        "There is no CUDA device.",
+    ),
+    ("fused-attention", "small share", known({"latency.attention_share": 0.04}), NOT_NEEDED, "4.0% of a step"),
+    ("fused-attention", "large share", known({"latency.attention_share": 0.3}), NOT_MEASURED, "not yet supported"),
+    ("gqa-models", "small share", known({"latency.kv_share_of_step_bytes": 0.01}), NOT_NEEDED, "1.0%"),
+    ("gqa-models", "large share", known({"latency.kv_share_of_step_bytes": 0.5}), NOT_MEASURED, "not yet supported"),
+    # question 6
+    ("disaggregation", "small scale", known({"disagg.replicas_needed": 0.3}), NOT_NEEDED, "Not needed at this scale"),
+    (
+        "disaggregation",
+        "chunks hold the objective",
+        known({"disagg.replicas_needed": 3, "disagg.itl_slo_margin": 2}, TPOT),
+        DOES_NOT_PAY,
+        "Chunked prefill already holds",
+    ),
+    (
+        "disaggregation",
+        "chunks do not hold it",
+        known({"disagg.replicas_needed": 3, "disagg.itl_slo_margin": 0.5}, TPOT),
+        INCONCLUSIVE,
+        "comparing fleets, together against apart, is not yet supported",
+    ),
+    ("disaggregation", "no objective", known({"disagg.replicas_needed": 3}), INCONCLUSIVE, "not yet supported"),
+    (
+        "disaggregation",
+        "load unknown",
+        lambda m: m.fits().unknown("disagg.replicas_needed", "the trace has no arrival times"),
+        NOT_MEASURED,
+        "The trace has no arrival times.",
+    ),
+    ("chunked-prefill", "shortens the gap", chunked(UP), RECOMMENDED, "1.80x"),
+    ("chunked-prefill", "does not", chunked(FLAT), DOES_NOT_PAY, "less than 1.05x"),
+    ("chunked-prefill", "costs throughput", chunked(UP, DOWN), DOES_NOT_PAY, "costs the throughput you asked for"),
+    ("chunked-prefill", "costs throughput, latency asked", chunked(UP, DOWN, "latency"), RECOMMENDED, "1.80x"),
+    ("chunked-prefill", "straddles", chunked(OPEN), INCONCLUSIVE, "straddles 1.05x"),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "setup", "conclusion", "text"),
+    [
+        pytest.param(rule, setup, conclusion, text, id=f"{rule}: {name}")
+        for rule, name, setup, conclusion, text in CASES
+    ],
+)
+def test_the_rule_concludes(make: Any, judge: Any, rule: str, setup: Setup, conclusion: Conclusion, text: str) -> None:
+    finding = judge.finding(setup(make), rule)
+    assert finding.conclusion is conclusion, finding.text
+    assert text in finding.text
+
+
+def test_the_table_reaches_every_conclusion_that_a_rule_can_draw(pack: Any) -> None:
+    drawn = {(rule, conclusion) for rule, _, _, conclusion, _ in CASES}
+    can = {(loaded.rule.id, case.conclude) for loaded in pack.rules for case in loaded.rule.cases}
+    assert can - drawn == set()

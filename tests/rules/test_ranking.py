@@ -1,0 +1,101 @@
+"""Advice in order, with what to change, what to expect and how to check it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inferdoc.evidence import Basis, Question
+from inferdoc.rules import diagnose, load_pack
+
+
+def two_gains(make: Any, first: tuple[float, float, float], second: tuple[float, float, float]) -> Any:
+    make.fits().known("prefix.ideal_hit_rate", 0.6)
+    make.compare("prefix_caching.saturated", throughput=first)
+    return make.compare("continuous_batching.saturated", throughput=second)
+
+
+def order(diagnosis: Any) -> list[str]:
+    assert [advice.rank for advice in diagnosis.recommendations] == list(range(1, len(diagnosis.recommendations) + 1))
+    return [advice.technique for advice in diagnosis.recommendations]
+
+
+def test_the_larger_sure_gain_comes_first(make: Any, judge: Any) -> None:
+    assert order(judge(two_gains(make, (1.5, 1.4, 1.6), (2.0, 1.9, 2.1)))) == ["continuous_batching", "prefix_caching"]
+
+
+def test_a_wide_interval_ranks_below_a_narrow_one_with_a_smaller_centre(make: Any, judge: Any) -> None:
+    assert order(judge(two_gains(make, (1.5, 1.4, 1.6), (2.0, 1.1, 4.0)))) == ["prefix_caching", "continuous_batching"]
+
+
+@pytest.mark.parametrize(
+    ("objective", "first"),
+    [("latency", "chunked_prefill"), ("throughput", "prefix_caching"), ("cost", "prefix_caching")],
+)
+def test_the_objective_decides_which_gain_counts(make: Any, judge: Any, objective: str, first: str) -> None:
+    make.objective = objective
+    make.fits().known("prefix.ideal_hit_rate", 0.6).compare("prefix_caching.saturated", throughput=(1.5, 1.4, 1.6))
+    make.compare("chunked_prefill.interference", question=Question.DISAGGREGATION, itl_max=(2.0, 1.9, 2.1))
+    assert order(judge(make))[0] == first
+
+
+def test_complexity_divides_the_gain(make: Any, judge: Any, pack: Any, tmp_path: Path) -> None:
+    evidence = two_gains(make, (2.0, 1.9, 2.1), (1.5, 1.4, 1.6)).build()
+    assert order(diagnose(evidence, pack)) == ["prefix_caching", "continuous_batching"]
+    points = math.log(1.9) / math.log(1.4) + 0.01
+    (tmp_path / "dear.yaml").write_text(
+        "techniques:\n  - {id: prefix_caching, title: P, improves: [a], costs: b, risk: c, quality_risk: d,"
+        f" complexity: {{level: high, points: {points}}}, refs: ['https://example.org']}}\n",
+        encoding="utf-8",
+    )
+    assert order(diagnose(evidence, load_pack(tmp_path))) == ["continuous_batching", "prefix_caching"]
+
+
+def test_a_recommendation_can_be_followed_and_checked(make: Any, judge: Any) -> None:
+    make.objectives(tpot_p95=0.05).fits().known("latency.slo_share", 1.4).known("latency.batch_in_slo", 16)
+    (advice,) = judge(make).recommendations
+    assert (advice.id, advice.finding, advice.technique) == ("max-num-seqs", "max-num-seqs", "max_num_seqs")
+    assert (advice.change.knob, advice.change.to) == ("max-num-seqs", "16")
+    assert advice.engine_flags == {
+        "vllm": "--max-num-seqs 16  # most sequences in one step",
+        "sglang": "--max-running-requests 16  # most requests running at once",
+    }
+    assert advice.verify_command == "inferdoc diagnose --trace t.jsonl --budget 3m"
+    assert (advice.effort, advice.quality_risk) == ("low", "none")
+    assert all(reference.startswith("https://") for reference in advice.refs)
+
+
+def test_flags_that_are_always_on_are_a_comment(make: Any, judge: Any) -> None:
+    (advice,) = judge(make.fits().compare("continuous_batching.saturated", throughput=(2, 1.9, 2.1))).recommendations
+    assert advice.engine_flags == {"vllm": "# always on", "sglang": "# always on"}
+
+
+def test_the_expected_change_is_a_range_with_the_objectives_metric_first(make: Any, judge: Any) -> None:
+    make.objective = "latency"
+    two_gains(make, (1.5, 1.4, 1.6), (1, 0.99, 1.01)).compare("prefix_caching.open", ttft_p50=(3, 2.5, 3.5))
+    first, second = judge(make).recommendations[0].expected
+    assert (first.metric, first.estimate, first.low, first.high) == ("ttft_p50", 3, 2.5, 3.5)
+    assert (second.metric, second.basis) == ("throughput", Basis.MEASURED)
+
+
+def test_what_a_step_adds_is_given_only_where_the_stack_was_measured(make: Any, judge: Any) -> None:
+    two_gains(make, (2.0, 1.9, 2.1), (1.5, 1.4, 1.6)).known("stack.continuous_batching.adds", 1.2, (1.1, 1.3))
+    first, second = judge(make).recommendations
+    assert first.adds is None
+    assert second.adds is not None
+    assert (second.adds.estimate, second.adds.low, second.adds.high) == (1.2, 1.1, 1.3)
+
+
+def test_a_model_that_does_not_fit_gets_one_recommendation(make: Any, judge: Any) -> None:
+    (advice,) = judge(make.does_not_fit(4)).recommendations
+    assert (advice.technique, advice.change.from_, advice.change.to) == ("tensor_parallelism", "1", "4")
+    assert advice.engine_flags["vllm"].startswith("--tensor-parallel-size 4  # ")
+    assert "fraction of each device's TOTAL memory" in advice.engine_flags["vllm"]
+    assert advice.expected == []
+
+
+def test_nothing_is_recommended_from_an_empty_run(make: Any, judge: Any) -> None:
+    assert judge(make).recommendations == []

@@ -1,0 +1,144 @@
+"""The sentences at the top, the answers to the six questions, and claims beside measurements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from inferdoc.evidence import Conclusion, Diagnosis, Question
+
+UP, FLAT, OPEN = (1.8, 1.6, 2.0), (1.0, 0.98, 1.02), (1.06, 0.97, 1.15)
+
+
+def prefix(make: Any, throughput: Any = UP, **open_loop: Any) -> Any:
+    make.fits().known("prefix.ideal_hit_rate", 0.6).compare("prefix_caching.saturated", throughput=throughput)
+    arms = open_loop.pop("arms", None)
+    return make.compare("prefix_caching.open", arms=arms, **(open_loop or {"ttft_p50": FLAT}))
+
+
+def test_the_headline_names_the_bottleneck_and_the_best_step_with_its_range(make: Any, judge: Any) -> None:
+    verdict = judge(prefix(make)).verdict
+    assert verdict.bottleneck == "prompts are computed again although 60% of their tokens repeat an earlier prompt"
+    assert verdict.headline == (
+        "Prompts are computed again although 60% of their tokens repeat an earlier prompt. "
+        "Prefix caching pays: throughput gain 1.60x to 2.00x (measured here), high confidence."
+    )
+    assert verdict.lines[0] == "Next: prefix caching: off -> on; throughput gain 1.60x to 2.00x (measured here)."
+
+
+def test_a_second_step_warns_that_gains_overlap(make: Any, judge: Any) -> None:
+    prefix(make).compare("continuous_batching.saturated", throughput=(1.3, 1.2, 1.4))
+    lines = judge(make).verdict.lines
+    assert lines[1].startswith("Then: batching: static -> continuous;")
+    assert lines[1].endswith("Gains overlap; do not multiply them.")
+
+
+def test_without_advice_the_headline_says_so(make: Any, judge: Any) -> None:
+    assert judge(prefix(make, FLAT)).verdict.headline.startswith("Nothing that was measured pays here")
+
+
+def test_an_open_result_is_not_called_a_refusal(make: Any, judge: Any) -> None:
+    verdict = judge(prefix(make, OPEN)).verdict
+    assert verdict.headline == "Nothing is shown to pay yet: 1 technique still inconclusive."
+    assert (verdict.bottleneck, verdict.confidence) == (None, "low")
+
+
+def test_a_model_that_does_not_fit_is_the_bottleneck(make: Any, judge: Any) -> None:
+    verdict = judge(make.does_not_fit(4)).verdict
+    assert verdict.headline == ("The model does not fit into 16.0 GiB. Tensor parallelism is needed, high confidence.")
+
+
+def test_an_empty_run_supports_nothing(make: Any, judge: Any) -> None:
+    verdict = judge(make).verdict
+    assert (verdict.headline, verdict.confidence) == ("Nothing was measured that a conclusion could rest on.", "low")
+    assert verdict.lines[-1].startswith("Could not tell: not measured: ")
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (0.7, "met with and without prefix caching (620 ms -> 310 ms)"),
+        (0.62, "met with and without prefix caching (620 ms -> 310 ms)"),
+        (0.5, "missed without prefix caching (620 ms), met with it (310 ms)"),
+        (0.2, "missed with and without prefix caching (620 ms -> 310 ms)"),
+    ],
+)
+def test_an_objective_is_judged_without_and_with_the_technique(
+    make: Any, judge: Any, limit: float, expected: str
+) -> None:
+    prefix(make, ttft_p50=UP, ttft_p95=UP, arms={"ttft_p95": (0.62, 0.31)}).objectives(ttft_p95=limit)
+    lines = judge(make).verdict.lines
+    (line,) = [line for line in lines if line.startswith("Objectives: ")]
+    assert line.endswith(f": {expected}.")
+
+
+def test_an_objective_inside_the_interval_is_undecided(make: Any, judge: Any) -> None:
+    prefix(make, ttft_p50=UP, ttft_p95=UP, arms={"ttft_p95": (0.62, 0.31)}).objectives(ttft_p95=0.3)
+    on = make.comparisons["prefix_caching.open"].metrics["ttft_p95"].on_estimate
+    interval = make.comparisons["prefix_caching.open"].metrics["ttft_p95"].gain.interval
+    on.interval = interval.model_copy(update={"low": 0.25, "high": 0.4})
+    (line,) = [line for line in judge(make).verdict.lines if line.startswith("Objectives: ")]
+    assert "missed without prefix caching (620 ms), undecided with it (310 ms [250 ms, 400 ms])" in line
+
+
+def test_an_objective_that_was_not_measured_says_so_and_tpot_falls_back_to_the_load(make: Any, judge: Any) -> None:
+    make.fits().objectives(ttft_p95=0.5, tpot_p95=0.05).known("latency.tpot_at_load", 0.02, unit="s")
+    (line,) = [line for line in judge(make).verdict.lines if line.startswith("Objectives: ")]
+    assert "ttft_p95 <= 500 ms: not measured" in line
+    assert "tpot_p95 <= 50.0 ms: met at 20.0 ms" in line
+
+
+def test_the_verdict_has_at_most_five_lines(make: Any, judge: Any) -> None:
+    prefix(make, ttft_p50=UP).compare("continuous_batching.saturated", throughput=UP).objectives(ttft_p50=0.5)
+    make.unhealthy("degraded", "the clock fell")
+    lines = judge(make).verdict.lines
+    assert len(lines) == 5
+    assert lines[3] == "This run is degraded: the clock fell."
+    assert lines[4].startswith("Could not tell: ")
+
+
+def answers(diagnosis: Diagnosis) -> dict[Question, tuple[Conclusion, str]]:
+    return {answer.question: (answer.conclusion, answer.text) for answer in diagnosis.answers}
+
+
+def test_every_question_is_answered_in_order(make: Any, judge: Any) -> None:
+    assert [answer.question for answer in judge(make).answers] == list(Question)
+
+
+def test_a_recommendation_answers_its_question_and_the_leading_rule_the_others(make: Any, judge: Any) -> None:
+    found = answers(judge(prefix(make).known("fragmentation.budget_binds", 0, exact=True)))
+    assert found[Question.PREFIX_REDUNDANCY][0] is Conclusion.RECOMMENDED
+    assert found[Question.HARDWARE_FIT][0] is Conclusion.NOT_NEEDED
+    assert found[Question.HARDWARE_FIT][1].startswith("The model fits on one device")
+    assert found[Question.KV_FRAGMENTATION][0] is Conclusion.NOT_NEEDED
+
+
+def test_a_trace_without_prefixes_leaves_question_two_not_measured(make: Any, judge: Any) -> None:
+    make.fits().unknown("prefix.ideal_hit_rate", "the trace has no prefixes")
+    assert answers(judge(make))[Question.PREFIX_REDUNDANCY] == (Conclusion.NOT_MEASURED, "The trace has no prefixes.")
+
+
+def test_two_recommendations_under_one_question_are_both_named(make: Any, judge: Any) -> None:
+    make.fits().objectives(tpot_p95=0.05).known("latency.slo_share", 1.4).known("latency.batch_in_slo", 16)
+    make.compare("continuous_batching.saturated", throughput=(3, 2.9, 3.1))
+    text = answers(judge(make))[Question.OUTPUT_VARIANCE][1]
+    assert text.endswith("Also recommended: Limit on running sequences.")
+
+
+def test_claims_stand_beside_what_was_measured_or_why_it_was_not(make: Any, judge: Any) -> None:
+    claims = {claim.claim: claim for claim in judge(make.fits(fraction=0.42)).claims}
+    line = claims["Weights above 90% of the memory leave too little room for the KV cache"]
+    assert line.measured is not None
+    assert (line.measured.id, line.measured.value) == ("fit.weights_fraction", 0.42)
+    assert line.reason is None
+    ttft = claims["Prefix caching cuts the time to first token by 60% (a gain of 2.5x)"]
+    assert (ttft.measured, ttft.reason) == (None, "this run did not measure prefix_caching.open.ttft_p50.gain")
+    assert all((claim.measured is None) != (claim.reason is None) for claim in claims.values())
+
+
+def test_a_diagnosis_survives_its_file(make: Any, judge: Any) -> None:
+    diagnosis = judge(prefix(make))
+    assert Diagnosis.model_validate_json(diagnosis.model_dump_json(by_alias=True)) == diagnosis
+    assert diagnosis.schema_.name == "inferdoc.diagnosis"
+    assert diagnosis.rule_pack.files[0].startswith("inferdoc/rules/")

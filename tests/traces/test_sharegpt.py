@@ -1,0 +1,76 @@
+"""ShareGPT: every answer is a request, with all that was said before."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from inferdoc.errors import TraceError
+from inferdoc.traces import read_trace
+
+
+def human(text):
+    return {"from": "human", "value": text}
+
+
+def gpt(text):
+    return {"from": "gpt", "value": text}
+
+
+def test_all_turns_are_requests_with_growing_context(write):
+    talk = [{"id": "a", "conversations": [human("1"), gpt("2"), human("3"), gpt("4")]}]
+    trace = read_trace(write("s.json", json.dumps(talk)))
+    assert trace.format == "sharegpt"
+    assert trace.rows["prompt_text"].to_list() == [
+        "user:\n1\n\nassistant:\n",
+        "user:\n1\n\nassistant:\n2\n\nuser:\n3\n\nassistant:\n",
+    ]
+    assert trace.rows["output_text"].to_list() == ["2", "4"]
+    assert trace.rows.select("session", "turn").rows() == [("a", 1), ("a", 2)]
+    assert trace.duration_s is None
+    assert trace.notes[0].startswith("1 conversations with 2 answers")
+
+
+@pytest.mark.parametrize("key", ["conversations", "conversation", "items"])
+def test_spellings(jsonl, key):
+    turns = [{"role": "User", "content": "q"}, {"role": "assistant", "content": "a"}]
+    assert read_trace(jsonl([{"id": 1, key: turns}])).rows["output_text"].to_list() == ["a"]
+
+
+def test_odd_conversations_are_counted(jsonl):
+    rows = [
+        {"id": "empty", "conversations": []},
+        {"id": "answer first", "conversations": [gpt("x"), human("y"), gpt("z")]},
+        {"id": "two answers", "conversations": [human("p"), gpt("q"), gpt("r")]},
+        {"id": "no last answer", "conversations": [human("s"), gpt("t"), human("u")]},
+    ]
+    trace = read_trace(jsonl(rows))
+    assert trace.rows["output_text"].to_list() == ["z", "q", "r", "t"]
+    assert [(entry.rows, entry.first_line) for entry in trace.left_out] == [(1, 2), (2, 1)]
+
+
+def test_two_conversations_of_the_same_id_are_two_sessions(jsonl):
+    trace = read_trace(jsonl([{"id": "a", "conversations": [human("q"), gpt("r")]}] * 2))
+    assert trace.rows["session"].to_list() == ["a", "a #2"]
+
+
+def test_an_answer_without_text_failed(jsonl):
+    rows = [{"id": "a", "conversations": [human("q"), gpt("")]}, {"id": "b", "conversations": [human("q"), gpt("r")]}]
+    assert read_trace(jsonl(rows)).rows["session"].to_list() == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("turn", "says"),
+    [
+        ({"from": "alien", "value": "x"}, r"conversations\[1\] is from 'alien'"),
+        ({"from": "human", "value": None}, r"messages\[1\]\.content is null"),
+        ("x", r"conversations\[1\] is from 'None'"),
+    ],
+)
+def test_wrong_turns_are_named(jsonl, turn, says):
+    good = {"id": "a", "conversations": [human("q"), gpt("r")]}
+    path = jsonl([good, {"id": "b", "conversations": [human("q"), turn, gpt("r")]}])
+    with pytest.raises(TraceError, match=r"trace\.jsonl:2: " + says):
+        read_trace(path)
+    assert len(read_trace(path, skip_bad_rows=True)) == 1
