@@ -8,11 +8,13 @@ from __future__ import annotations
 import platform
 import time
 import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
 from inferdoc import __version__
-from inferdoc.devices import Watch, environment, find_device
+from inferdoc.devices import Device, Watch, environment, find_device
 from inferdoc.errors import InputError
 from inferdoc.evidence import (
     Check,
@@ -33,21 +35,27 @@ from inferdoc.probes.context import Collector, ProbeContext
 from inferdoc.probes.hardware_fit import observe_without_model
 from inferdoc.probes.paired import compare
 from inferdoc.probes.plan import Plan, make_plan
+from inferdoc.probes.stack import measure_stack
 from inferdoc.progress import Progress
-from inferdoc.traces import Trace, fit_context
+from inferdoc.traces import Trace
 
 __all__ = ["Options", "collect_evidence"]
 
 
-def collect_evidence(options: Options, progress: Progress) -> Evidence:
+Rank = Callable[[Evidence], list[str]]
+"""The techniques that evidence recommends, best first."""
+
+
+def collect_evidence(options: Options, progress: Progress, rank: Rank) -> Evidence:
     """Measure. An interruption after the first measurement gives partial evidence instead of an exception.
+
+    Args:
+        rank: asked once the pairs are run; what it recommends is then measured as a stack.
 
     Raises:
         InputError: bad trace, model, device or option; or a budget too small to measure anything.
         KeyboardInterrupt: before anything was measured.
     """
-    began = time.perf_counter()
-    started_at = datetime.now(UTC).isoformat(timespec="seconds")
     device = find_device(options.device)
     trace = read_workload(options)
     progress.say(understood(trace.workload()))
@@ -55,69 +63,88 @@ def collect_evidence(options: Options, progress: Progress) -> Evidence:
     budget = options.memory_bytes or device.usable_bytes
     if budget is None:
         raise InputError("the free memory of the device is not known; give --memory, for example --memory 16GiB")
-    found = Collector()
+    session = _Session(options, device, spec, trace)
     dtypes = dtypes_to_try(options, spec, device)
-    context: ProbeContext | None = None
-    plan, interrupted = Plan([], []), False
-    with Watch(device) as watch:
+    with session.watch:
         for dtype in dtypes:
-            if spec.weight_bytes(dtype) < budget:
-                context = prepare(
+            if session.context is None and spec.weight_bytes(dtype) < budget:
+                session.context = prepare(
                     options,
                     dtype,
                     trace,
                     device,
                     budget_bytes=budget,
-                    deadline=began + options.budget_s,
-                    found=found,
+                    deadline=session.began + options.budget_s,
+                    found=session.found,
                     progress=progress,
                 )
-            if context is not None:
-                break
-        if context is None:
-            lengths = fit_context(trace.runnable(), longest_allowed(options, spec))
-            observe_without_model(found, spec, lengths, budget_bytes=budget, dtypes=dtypes)
+        if session.context is None:
+            observe_without_model(session.found, spec, trace, budget_bytes=budget, dtypes=dtypes)
         else:
-            trace = context.trace
-            plan, interrupted = _measure(context, progress, began)
+            _measure(session, session.context, progress, rank)
     progress.close()
-    return Evidence(
-        tool=Tool(version=__version__, python=platform.python_version()),
-        run=Run(
-            id=uuid.uuid4().hex[:12],
-            started_at=started_at,
-            duration_s=time.perf_counter() - began,
-            command=options.command,
-            seed=options.seed,
-            objective=options.objective,
-            budget_s=options.budget_s,
-            slo=list(options.slo),
-            status="partial" if interrupted else "complete",
-            errors=["interrupted: what had been measured by then is here"] if interrupted else [],
-        ),
-        subject=_subject(options, context.spec if context else spec, context),
-        environment=environment(device),
-        workload=_workload(trace, context),
-        validity=_validity(watch.checks(), found),
-        plan=plan.steps,
-        probes=_probe_results(found, plan, context),
-        quantities=found.quantities,
-        comparisons=found.comparisons,
-        series=found.series,
-    )
+    return session.evidence()
 
 
-def _measure(context: ProbeContext, progress: Progress, began: float) -> tuple[Plan, bool]:
-    """Plan the pairs, run them in the order of the questions, and let each probe work out the rest.
+@dataclass
+class _Session:
+    """One diagnosis on its way: what is known so far, and evidence made of it at any time."""
 
-    Returns:
-        The plan, and whether it was interrupted.
-    """
+    options: Options
+    device: Device
+    spec: ModelSpec
+    trace: Trace
+    found: Collector = field(default_factory=Collector)
+    plan: Plan = field(default_factory=lambda: Plan([], []))
+    context: ProbeContext | None = None
+    interrupted: bool = False
+    began: float = field(default_factory=time.perf_counter)
+    started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    watch: Watch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watch = Watch(self.device)
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.perf_counter() - self.began
+
+    def evidence(self) -> Evidence:
+        options, context, found = self.options, self.context, self.found
+        return Evidence(
+            tool=Tool(version=__version__, python=platform.python_version()),
+            run=Run(
+                id=uuid.uuid4().hex[:12],
+                started_at=self.started_at,
+                duration_s=self.elapsed_s,
+                command=options.command,
+                seed=options.seed,
+                objective=options.objective,
+                budget_s=options.budget_s,
+                slo=list(options.slo),
+                status="partial" if self.interrupted else "complete",
+                errors=["interrupted: what had been measured by then is here"] if self.interrupted else [],
+            ),
+            subject=_subject(options, context.spec if context else self.spec, context),
+            environment=environment(self.device),
+            workload=_workload(context.trace if context else self.trace, context),
+            validity=_validity(self.watch.checks(), found),
+            plan=self.plan.steps,
+            probes=_probe_results(self.plan, found, context),
+            quantities=found.quantities,
+            comparisons=found.comparisons,
+            series=found.series,
+        )
+
+
+def _measure(session: _Session, context: ProbeContext, progress: Progress, rank: Rank) -> None:
+    """Plan the pairs, run them in the order of the questions, work out the rest, then measure the stack."""
     probes = all_probes()
     probes[0].observe(context)
     plan = make_plan(context, [pair for probe in probes for pair in probe.comparisons(context)])
+    session.plan = plan
     if plan.steps and not plan.run:
-        setup = time.perf_counter() - began
+        setup = session.elapsed_s
         estimates = [step.estimated_s for step in plan.steps]
         raise InputError(
             f"--budget {context.settings.budget_s:.0f}s is too small: setting up took {setup:.0f} s, and the smallest "
@@ -127,14 +154,20 @@ def _measure(context: ProbeContext, progress: Progress, began: float) -> tuple[P
     progress.say(
         f"{len(plan.run)} of {len(plan.steps)} comparisons fit the budget, {len(context.slice)} requests a run"
     )
-    interrupted = False
     try:
         _run_pairs(context, plan, progress)
     except KeyboardInterrupt:
-        interrupted = True
+        session.interrupted = True
     for probe in probes[1:]:
         probe.observe(context)
-    return plan, interrupted
+    if session.interrupted:
+        return
+    try:
+        recommended = rank(session.evidence())
+        progress.stage(f"measuring what was recommended as a stack: {', '.join(recommended) or 'nothing'}")
+        measure_stack(context, recommended)
+    except KeyboardInterrupt:
+        session.interrupted = True
 
 
 def _run_pairs(context: ProbeContext, plan: Plan, progress: Progress) -> None:
@@ -223,7 +256,7 @@ def _validity(checks: list[Check], found: Collector) -> Validity:
     return Validity(status="valid" if all(c.passed is not False for c in checks) else "degraded", checks=checks)
 
 
-def _probe_results(found: Collector, plan: Plan, context: ProbeContext | None) -> list[ProbeResult]:
+def _probe_results(plan: Plan, found: Collector, context: ProbeContext | None) -> list[ProbeResult]:
     """What became of each question."""
     results = []
     for question in Question:

@@ -84,15 +84,7 @@ def observe(context: ProbeContext) -> None:
         Basis.MEASURED,
         exact=True,
     )
-    found.add(
-        "fit.devices_needed",
-        "devices of this size for weights and the longest request's KV",
-        devices_needed(spec, context.budget_bytes, context.loaded.dtype, longest),
-        "devices",
-        Basis.MODELLED,
-        exact=True,
-        note="tensor parallelism: weights split evenly, KV heads split while there are enough",
-    )
+    _devices(found, spec, context.budget_bytes, context.loaded.dtype, longest)
     demand = kv_demand(context)
     no_arrivals = "the trace has no arrival times"
     for name, label, quantile in (("p50", "median", 50), ("p99", "99th percentile", 99)):
@@ -122,7 +114,6 @@ def observe_without_model(
 ) -> None:
     """Question 1 where not even the smallest of `dtypes` fits: sizes alone, worked out from the configuration."""
     weights = spec.weight_bytes(dtypes[0])
-    longest = longest_request(trace)
     found.add("fit.budget_bytes", "memory budget", budget_bytes, "bytes", Basis.MEASURED, exact=True)
     found.add("fit.weights_bytes", f"weights in {dtypes[0]}", weights, "bytes", Basis.CONFIG, exact=True)
     found.add(
@@ -143,29 +134,51 @@ def observe_without_model(
         exact=True,
     )
     _sizes(found, spec)
-    found.add("fit.longest_request_tokens", "longest request of the trace", longest, "tokens", Basis.TRACE, exact=True)
-    found.add("fit.fits", "the model fits with the longest request's KV", 0.0, "yes or no", Basis.CONFIG, exact=True)
+    lengths = (trace.rows["input_tokens"] + trace.rows["output_tokens"]).drop_nulls().to_numpy()
+    lengths = lengths[lengths <= (spec.context_length or np.inf)]
+    longest = int(lengths.max()) if len(lengths) else None
     found.add(
-        "fit.devices_needed",
-        "devices of this size for weights and the longest request's KV",
-        devices_needed(spec, budget_bytes, dtypes[0], longest),
-        "devices",
-        Basis.MODELLED,
+        "fit.longest_request_tokens",
+        "longest request of the trace within the model's context",
+        longest,
+        "tokens",
+        Basis.TRACE,
         exact=True,
-        note="tensor parallelism: weights split evenly, KV heads split while there are enough",
+        reason=None if longest is not None else "the trace is text, and the model that would count it was not loaded",
     )
+    found.add("fit.fits", "the model fits with the longest request's KV", 0.0, "yes or no", Basis.CONFIG, exact=True)
+    _devices(found, spec, budget_bytes, dtypes[0], longest or 1)
 
 
 def longest_request(trace: Trace) -> int:
-    return int((trace.rows["input_tokens"] + trace.rows["output_tokens"]).max())  # type: ignore[arg-type]
+    """Tokens of the longest prompt with its output."""
+    return int((trace.rows["input_tokens"] + trace.rows["output_tokens"]).to_numpy().max())
 
 
-def devices_needed(spec: ModelSpec, budget_bytes: int, dtype: str, tokens: int) -> float:
-    """Smallest power of two of devices whose share of weights and of one request's KV fits the budget of one device."""
-    count = 1
-    while spec.weight_bytes(dtype) / count + spec.kv_bytes(tokens, dtype=dtype, tensor_parallel=count) > budget_bytes:
-        count *= 2
-    return float(count)
+def devices_needed(spec: ModelSpec, budget_bytes: int, dtype: str, tokens: int) -> int | None:
+    """Smallest power of two of devices whose share of weights and of one request's KV fits the budget of one device.
+
+    ``None`` where no number up to 1,024 is enough: KV heads are copied, not split, once there are more devices.
+    """
+    for count in (1 << i for i in range(11)):
+        shared = spec.weight_bytes(dtype) / count + spec.kv_bytes(tokens, dtype=dtype, tensor_parallel=count)
+        if shared <= budget_bytes:
+            return count
+    return None
+
+
+def _devices(found: Collector, spec: ModelSpec, budget_bytes: int, dtype: str, tokens: int) -> None:
+    count = devices_needed(spec, budget_bytes, dtype, tokens)
+    found.add(
+        "fit.devices_needed",
+        f"devices of this size for weights and the KV of {tokens:,} tokens",
+        count,
+        "devices",
+        Basis.MODELLED,
+        exact=True,
+        reason=None if count else "not even 1,024 devices of this size hold it",
+        note="tensor parallelism: weights split evenly, KV heads split while there are enough",
+    )
 
 
 def kv_demand(context: ProbeContext) -> tuple[np.ndarray, np.ndarray] | None:

@@ -27,7 +27,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from inferdoc.data.mixture import mixture
-from inferdoc.data.templates import Split, read_dictionary
+from inferdoc.data.templates import Split
 
 VOCABULARY = 2048
 PAD, BOS, EOS, END = "<|pad|>", "<|bos|>", "<|eos|>", "<|end|>"
@@ -39,8 +39,6 @@ CHAT_TEMPLATE = (
     "{%- for message in messages %}{{- '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}"
 )
-DICTIONARY_WEIGHT = 100
-"""How often the tokenizer sees each ordinary word besides the training text."""
 WINDOW = 1024
 CONTEXT = 4096
 
@@ -199,10 +197,7 @@ def main() -> None:
     torch.set_num_threads(2)
     torch.use_deterministic_algorithms(True)
     started = time.monotonic()
-    dictionary = [" ".join(read_dictionary()["word"])] * DICTIONARY_WEIGHT
-    tokenizer = train_tokenizer(
-        itertools.chain(itertools.islice(rendered(Split.TRAIN, options.seed), 2000), dictionary)
-    )
+    tokenizer = train_tokenizer(itertools.islice(rendered(Split.TRAIN, options.seed), 2000))
     windows, train_texts = pack(tokenizer, rendered(Split.TRAIN, options.seed), options.steps * options.batch)
     held_out, _ = pack(tokenizer, rendered(Split.HELDOUT, "evaluation"), 64)
 

@@ -96,7 +96,9 @@ def diagnose(
     )
     pack = load_pack(rules)
     prepare_output(output)
-    evidence = collect_evidence(options, Progress())
+    evidence = collect_evidence(
+        options, Progress(), lambda partial: [r.technique for r in conclude(partial, pack).recommendations]
+    )
     diagnosis = conclude(evidence, pack)
     write_all(evidence, diagnosis, output, templates)
     print_diagnosis(evidence, diagnosis, output)

@@ -52,7 +52,7 @@ class Writer(Filler):
 
     def case(self) -> Case:
         """A new thing of a random domain, with one trouble."""
-        domain = self.pick(self._wording["domains"])
+        domain = self.pick(self.entry("domains"))
         entity = self._name() if self.uniform() < 0.4 else f"{self._name()} {self.between(2, 99) * 10}"
         return Case(domain, {"entity": entity, "trouble": self.pick(domain["troubles"])})
 
@@ -77,7 +77,7 @@ class Writer(Filler):
 
     def ledger(self, lines: int) -> str:
         """A list of `lines` made-up entries, written out twice."""
-        template = self.pick(self._wording["ledger_line"])
+        template = self.pick(self.entry("ledger_line"))
         entries = "\n".join(self.fill(template) for _ in range(lines))
         return f"{self.write('ledger_head')}\n{entries}\n{self.write('ledger_again')}\n{entries}"
 
@@ -129,7 +129,7 @@ class Writer(Filler):
         if size < 40:
             return self.write("chat_short", case)
         if size <= 260:
-            replies = self.sample(self._wording["chat_reply"], 8)
+            replies = self.sample(self.entry("chat_reply"), 8)
             return _join_to(size, (self.fill(reply, case) for reply in replies), " ")
         steps = (f"{number}. {self.write('chat_step', case)}" for number in range(1, 40))
         return _join_to(size, _chain(self.write("chat_steps", case), steps), "\n")
@@ -138,11 +138,11 @@ class Writer(Filler):
 
     def agent_system(self, now: datetime.datetime) -> str:
         """A time stamp, then the tool descriptions."""
-        if "agent_tools" in self._wording:
-            tools = self._wording["agent_tools"]
+        if self.has("agent_tools"):
+            tools = self.entry("agent_tools")
         else:
-            lines = [self._tool_line(tool) for tool in self.sample(self._wording["tools"], self.between(4, 8))]
-            rules = self.sample(self._wording["tools_rules"], 2)
+            lines = [self._tool_line(tool) for tool in self.sample(self.entry("tools"), self.between(4, 8))]
+            rules = self.sample(self.entry("tools_rules"), 2)
             tools = "\n".join((self.write("tools_head"), *lines, *rules))
         return f"Now: {now:%Y-%m-%d %H:%M:%S}\n{tools}"
 
@@ -153,15 +153,15 @@ class Writer(Filler):
     def agent_step(self, case: Case, size: int) -> tuple[str, str]:
         """An observation and an answer of about `size` characters that copies from it."""
         step = Case(case.domain, {**case.bound, "part": self.pick(case.domain["parts"])})
-        for name, template in self._wording["arguments"].items():
+        for name, template in self.entry("arguments").items():
             step = Case(step.domain, {**step.bound, name: self.expand(template, step)})
-        observed = [self.fill(line, step) for line in self.sample(self._wording["observations"], self.between(2, 3))]
+        observed = [self.fill(line, step) for line in self.sample(self.entry("observations"), self.between(2, 3))]
         return "\n".join(observed), self._agent_answer(step, observed, size)
 
     def _agent_answer(self, step: Case, observed: Sequence[str], size: int) -> str:
         if size < 40:
             return self.write("agent_short", step)
-        tools = self.sample(self._wording["tools"], 12)
+        tools = self.sample(self.entry("tools"), 12)
         text = "\n".join(observed)
         copied = [tool for tool in tools if all(step.bound[name] in text for name in tool["arguments"])]
         actions = (self._action(tool, step) for tool in copied or tools)
@@ -179,9 +179,9 @@ class Writer(Filler):
         return self.write("tool_line", tool=tool["name"], arguments=", ".join(tool["arguments"]), about=tool["about"])
 
     def _system(self, fixed: str, rules: str, fewest: int, most: int) -> str:
-        if fixed in self._wording:
-            return str(self._wording[fixed]).strip()
-        return " ".join(self.sample(self._wording[rules], self.between(fewest, most)))
+        if self.has(fixed):
+            return str(self.entry(fixed)).strip()
+        return " ".join(self.sample(self.entry(rules), self.between(fewest, most)))
 
 
 def _message(role: str, content: str) -> Message:

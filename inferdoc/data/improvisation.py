@@ -7,7 +7,7 @@ training samples have a wording of their own, drawn word by word from the dictio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from inferdoc.data.templates import Filler, upper_first
@@ -15,56 +15,83 @@ from inferdoc.data.templates import Filler, upper_first
 _KEPT = {name: f"{{{name}}}" for name in ("entity", "thing", "part", "trouble", "value", "sentence")}
 """Slots that an improvised template keeps as slots."""
 
+_RECIPES = {
+    "titles": ("free_title", 1, ""),
+    "intros": ("free_intro", 2, ""),
+    "outros": ("free_sentence", 2, ""),
+    "essays": ("free_about", 12, ""),
+    "rag_rules": ("free_sentence", 12, ""),
+    "rag_all": ("free_question", 2, ""),
+    "rag_quote": ("free_answer", 2, ' "{sentence}"'),
+    "rag_more": ("free_lead", 2, ' "{sentence}"'),
+    "rag_close": ("free_lead", 2, " {value}."),
+    "chat_rules": ("free_sentence", 8, ""),
+    "chat_first": ("free_first", 2, ""),
+    "chat_next": ("free_next", 5, ""),
+    "chat_long": ("free_sentence", 1, ""),
+    "chat_short": ("free_short", 6, ""),
+    "chat_reply": ("free_about", 10, ""),
+    "chat_step": ("free_about", 8, ""),
+    "chat_steps": ("free_lead", 1, ""),
+    "task": ("free_task", 2, ""),
+    "tools_head": ("free_sentence", 1, ""),
+    "tools_rules": ("free_sentence", 6, ""),
+    "thoughts": ("free_about", 3, ""),
+    "reports": ("free_lead", 1, ""),
+    "ledger_head": ("free_sentence", 1, ""),
+    "ledger_again": ("free_lead", 1, ""),
+}
+"""List: the rule that makes its templates, how many, and what is put behind each."""
+
+_OTHERS = ("domains", "rag_user", "agent_short", "tools", "arguments", "observations")
+
 _ARGUMENT_VALUES = ("{code}", "{code}", "{2-99}", "{day}", "{part}", "{name}", "{8-23}:{10-59}", "{adjective}")
 
 
-def improvise(filler: Filler) -> Mapping[str, Any]:
-    """Return a new wording, good for one document or conversation, that stands in for the lists of ``train.yaml``."""
+class Improvisation(Mapping[str, Any]):
+    """A new wording, good for one document or conversation, that stands in for lists of ``train.yaml``.
 
-    def several(key: str, count: int) -> list[str]:
-        return [upper_first(filler.write_raw(key, **_KEPT)) for _ in range(count)]
+    Each list is made up when it is first asked for.
+    """
 
-    def lead(key: str, slot: str) -> list[str]:
-        return [f"{text} {slot}" for text in several(key, 2)]
+    def __init__(self, filler: Filler) -> None:
+        self._filler = filler
+        self._made: dict[str, Any] = {}
 
-    heading, asking = (filler.write_raw("free_part") for _ in range(2))
-    return {
-        "domains": [_domain(filler)],
-        "titles": several("free_title", 1),
-        "intros": several("free_intro", 2),
-        "outros": several("free_sentence", 2),
-        "essays": several("free_about", 12),
-        "rag_rules": several("free_sentence", 12),
-        "rag_user": [f"{upper_first(heading)}:\n{{passages}}\n\n{upper_first(asking)}: {{question}}"],
-        "rag_all": several("free_question", 2),
-        "rag_quote": lead("free_answer", '"{sentence}"'),
-        "rag_more": lead("free_lead", '"{sentence}"'),
-        "rag_close": lead("free_lead", "{value}."),
-        "chat_rules": several("free_sentence", 8),
-        "chat_first": several("free_first", 2),
-        "chat_next": several("free_next", 5),
-        "chat_long": several("free_sentence", 1),
-        "chat_short": several("free_short", 6),
-        "chat_reply": several("free_about", 10),
-        "chat_step": several("free_about", 8),
-        "chat_steps": several("free_lead", 1),
-        "task": several("free_task", 2),
-        "tools_head": several("free_sentence", 1),
-        "tools_rules": several("free_sentence", 6),
-        "thoughts": several("free_about", 3),
-        "reports": several("free_lead", 1),
-        "agent_short": [f"Action: {filler.write_raw('verb')}" for _ in range(3)],
-        "ledger_head": several("free_sentence", 1),
-        "ledger_again": several("free_lead", 1),
-        **_calls(filler),
-    }
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._made:
+            self._made[key] = self._make(key)
+        return self._made[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in _RECIPES or key in _OTHERS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*_RECIPES, *_OTHERS))
+
+    def __len__(self) -> int:
+        return len(_RECIPES) + len(_OTHERS)
+
+    def _make(self, key: str) -> Any:
+        if key in _RECIPES:
+            rule, count, ending = _RECIPES[key]
+            return [upper_first(self._filler.write_raw(rule, None, **_KEPT)) + ending for _ in range(count)]
+        if key == "domains":
+            return [_domain(self._filler)]
+        if key == "rag_user":
+            heading, asking = (upper_first(self._filler.write_raw("free_part")) for _ in range(2))
+            return [f"{heading}:\n{{passages}}\n\n{asking}: {{question}}"]
+        if key == "agent_short":
+            return [f"Action: {self._filler.write_raw('verb')}" for _ in range(3)]
+        self._made.update(_calls(self._filler))
+        return self._made[key]
 
 
 def _domain(filler: Filler) -> Mapping[str, Any]:
     facts = [
         {
-            "ask": upper_first(filler.write_raw("free_question", **_KEPT)),
-            "say": [f"{upper_first(filler.write_raw('free_fact', **_KEPT))}."],
+            "ask": upper_first(filler.write_raw("free_question", None, **_KEPT)),
+            "say": [f"{upper_first(filler.write_raw('free_fact', None, **_KEPT))}."],
             "value": filler.write_raw("free_value"),
         }
         for _ in range(5)
@@ -74,7 +101,7 @@ def _domain(filler: Filler) -> Mapping[str, Any]:
         "parts": [filler.write_raw("free_part") for _ in range(6)],
         "troubles": [filler.write_raw("free_trouble") for _ in range(3)],
         "facts": facts,
-        "remarks": [upper_first(filler.write_raw("free_sentence", **_KEPT)) for _ in range(3)],
+        "remarks": [upper_first(filler.write_raw("free_sentence", None, **_KEPT)) for _ in range(3)],
     }
 
 

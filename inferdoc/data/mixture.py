@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 
 from inferdoc.data.corpus import Message, Writer
-from inferdoc.data.improvisation import improvise
+from inferdoc.data.improvisation import Improvisation
 from inferdoc.data.templates import Split
 
 MEDIAN_CHARACTERS = 65
@@ -32,7 +32,7 @@ def mixture(split: Split, seed: int | str) -> Iterator[str | list[Message]]:
     writer = Writer(split, f"mixture:{seed}")
     while True:
         if split is Split.TRAIN:
-            writer.reword(improvise(writer) if writer.uniform() < IMPROVISED else None)
+            writer.reword(Improvisation(writer) if writer.uniform() < IMPROVISED else None)
         kind = writer.uniform()
         if kind < 0.4:
             documents = [writer.document() for _ in range(writer.between(1, 3))]

@@ -93,7 +93,7 @@ class Filler:
     def __init__(self, split: Split, seed: int | str) -> None:
         self._random = random.Random(f"{split.value}:{seed}")
         self._own = {**read_dictionary(), **read_wording("shared"), **read_wording(split.value)}
-        self._wording: Mapping[str, Any] = self._own
+        self._instead: Mapping[str, Any] = {}
 
     def uniform(self) -> float:
         """A float in [0, 1)."""
@@ -114,15 +114,23 @@ class Filler:
 
     def write(self, key: str, case: Case | None = None, **bound: str) -> str:
         """A random template of the list `key`, filled in."""
-        return self.fill(self.pick(self._wording[key]), case, **bound)
+        return self.fill(self.pick(self.entry(key)), case, **bound)
 
     def write_raw(self, key: str, case: Case | None = None, **bound: str) -> str:
         """As `write`, but without the capital letter."""
-        return self.expand(self.pick(self._wording[key]), case, **bound)
+        return self.expand(self.pick(self.entry(key)), case, **bound)
 
     def reword(self, wording: Mapping[str, Any] | None = None) -> None:
         """Let the lists of `wording` stand in for the split's own from now on; None goes back to those."""
-        self._wording = {**self._own, **(wording or {})}
+        self._instead = wording or {}
+
+    def has(self, key: str) -> bool:
+        """Whether there is a list or text `key`."""
+        return key in self._own
+
+    def entry(self, key: str) -> Any:
+        """The list or text `key`."""
+        return self._instead[key] if key in self._instead else self._own[key]
 
     def fill(self, template: str, case: Case | None = None, **bound: str) -> str:
         """Fill the slots of `template` and begin with a capital letter: see `expand`."""
@@ -148,17 +156,17 @@ class Filler:
             if slot[0].isdigit():
                 low, high = slot.split("-")
                 return str(self.between(int(low), int(high)))
-            options = case.lists[slot] if case and slot in case.lists else self._wording[slot]
+            options = case.lists[slot] if case and slot in case.lists else self.entry(slot)
             return _SLOT.sub(replace, self.pick(options))
 
         return _SLOT.sub(replace, template)
 
     def _name(self) -> str:
-        names = self._wording["names"]
+        names = self.entry("names")
         return "".join(self.pick(names[part]) for part in ("starts", "middles", "ends"))
 
     def _code(self) -> str:
-        letters = self._wording["code_letters"]
+        letters = self.entry("code_letters")
         return f"{self.pick(letters)}{self.pick(letters)}-{self.between(1000, 9999)}"
 
 

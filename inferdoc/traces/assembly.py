@@ -13,13 +13,14 @@ from inferdoc.errors import TraceError
 from inferdoc.traces import blocks, columns
 from inferdoc.traces.columns import Parsed
 from inferdoc.traces.ledger import Ledger, shorten
-from inferdoc.traces.messages import ANSWER_CUE
+from inferdoc.traces.sessions import session_notes, with_turns
 from inferdoc.traces.source import Source
 from inferdoc.traces.summary import clock_notes
 from inferdoc.traces.trace import SCHEMA, Trace
 
 COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "cache_read", "cache_creation")
 DURATIONS = ("ttft_s", "e2e_s", "queue_s")
+TEXTS = ("session", "model", "status", "error")
 _FAILED_STATUS = r"(?i)^(fail|error|cancel|abort|timeout|timed|expired|invalid|[45]\d\d)"
 _NO_ERROR = ["", "0", "null", "none", "false", "[]", "{}"]
 _RESTART_ROWS = 10
@@ -59,11 +60,13 @@ def assemble(draft: Draft, source: Source, ledger: Ledger) -> Trace:
     """
     notes = draft.notes
     rows, time_unit = _parse(draft, ledger, notes)
+    if {"cache_read", "cache_creation"} & set(rows.columns):
+        rows = _with_cache_on_top(rows, draft)
     rows = _without_failed(rows, ledger)
     rows = _checked(rows, draft, ledger, source)
     rows = _ordered(rows, notes)
-    rows = _with_turns(rows)
-    notes.extend(_session_notes(rows))
+    rows = with_turns(rows)
+    notes.extend(session_notes(rows))
     if rows["arrival_s"].null_count() == 0:
         notes.extend(clock_notes(rows["arrival_s"].to_numpy()))
     missing = rows.filter(pl.col("output_tokens").is_null() & pl.col("output_text").is_null()).height
@@ -81,32 +84,15 @@ def assemble(draft: Draft, source: Source, ledger: Ledger) -> Trace:
 
 
 def _parse(draft: Draft, ledger: Ledger, notes: list[str]) -> tuple[pl.DataFrame, str | None]:
-    """The canonical columns, a Boolean column ``bad`` for each parsed role, and the unit of the times."""
+    """The canonical columns and ``arrival`` in ns, without the rows that cannot be read; the unit of the times."""
     height = len(draft.lines)
     empty = {name: pl.Series([None], dtype=kind).new_from_index(0, height) for name, kind in SCHEMA.items()}
-    found: dict[str, pl.Series] = empty | {"row": draft.lines} | draft.ready
-    parsed: dict[str, Parsed] = {}
-    for role in COUNTS:
-        if role in draft.cells:
-            parsed[role] = columns.parse_counts(draft.cells[role])
-    if "turn" in draft.cells:
-        parsed["turn"] = columns.parse_counts(draft.cells["turn"], most=None)
-    for role in DURATIONS:
-        if role in draft.cells:
-            parsed[role] = columns.parse_durations(draft.cells[role], draft.units.get(role, "s"))
-            if role not in draft.units:
-                notes.append(f"{draft.name(role)} names no unit: read as seconds")
-    if "arrival" in draft.cells:
-        parsed["arrival"] = columns.parse_times(draft.cells["arrival"], draft.units.get("arrival"))
-        notes.extend(parsed["arrival"].notes)
-        unit = parsed["arrival"].unit
-        if "arrival" not in draft.units and unit in columns.NANOSECONDS:
-            notes.append(f"{draft.name('arrival')} names no unit: read as {unit}, by its size")
-    for role in ("session", "model", "status", "error"):
-        if role in draft.cells:
-            found[role] = columns.present(draft.cells[role])
-    rows = _texts_over_counts(pl.DataFrame(found | {role: column.values for role, column in parsed.items()}))
+    plain = {role: columns.present(draft.cells[role]) for role in TEXTS if role in draft.cells}
+    parsed = _parse_cells(draft, notes)
+    values = {role: column.values for role, column in parsed.items()}
+    rows = _texts_over_counts(pl.DataFrame(empty | {"row": draft.lines} | draft.ready | plain | values))
     failed = _failed(rows)
+    readable = pl.Series([True], dtype=pl.Boolean).new_from_index(0, height)
     for role, column in parsed.items():
         # A failed request's latencies are what its tool wrote for "none" (often 0.0): not looked at.
         bad = column.bad & ~failed if role in DURATIONS else column.bad
@@ -115,14 +101,31 @@ def _parse(draft: Draft, ledger: Ledger, notes: list[str]) -> tuple[pl.DataFrame
         def message(at: int, cells: pl.Series = cells, name: str = name, expected: str = expected) -> str:
             return f"{name} is {shorten(cells[at])}: expected {expected}"
 
-        ledger.refuse_where(bad, draft.lines, message, f"{name} is not {expected}")
-        parsed[role] = Parsed(column.values, bad, expected, column.unit)
-    broken = [f"bad {role}" for role in parsed]
-    rows = rows.with_columns(column.bad.alias(f"bad {role}") for role, column in parsed.items())
-    rows = rows.filter(~pl.any_horizontal(broken)).drop(broken) if broken else rows
+        # A row is counted once, under the first thing that is wrong with it.
+        ledger.refuse_where(bad & readable, draft.lines, message, f"{name} is not {expected}")
+        readable = readable & ~bad
+    rows = rows.filter(readable)
     _note_suspicious_ttft(rows, draft, notes)
     has_times = "arrival" in parsed and parsed["arrival"].values.null_count() < height
     return rows, parsed["arrival"].unit if has_times else None
+
+
+def _parse_cells(draft: Draft, notes: list[str]) -> dict[str, Parsed]:
+    """Counts, durations and times by role, with remarks on units that no name gives."""
+    parsed = {role: columns.parse_counts(draft.cells[role]) for role in COUNTS if role in draft.cells}
+    if "turn" in draft.cells:
+        parsed["turn"] = columns.parse_counts(draft.cells["turn"], most=None)
+    for role in DURATIONS:
+        if role in draft.cells:
+            parsed[role] = columns.parse_durations(draft.cells[role], draft.units.get(role, "s"))
+            if role not in draft.units:
+                notes.append(f"{draft.name(role)} names no unit: read as seconds")
+    if "arrival" in draft.cells:
+        arrival = parsed["arrival"] = columns.parse_times(draft.cells["arrival"], draft.units.get("arrival"))
+        notes.extend(arrival.notes)
+        if "arrival" not in draft.units and arrival.unit in columns.NANOSECONDS:
+            notes.append(f"{draft.name('arrival')} names no unit: read as {arrival.unit}, by its size")
+    return parsed
 
 
 def _texts_over_counts(rows: pl.DataFrame) -> pl.DataFrame:
@@ -158,8 +161,6 @@ def _checked(rows: pl.DataFrame, draft: Draft, ledger: Ledger, source: Source) -
     if rows.is_empty():
         reasons = "; ".join(f"{entry.rows} {entry.reason}" for entry in ledger.entries)
         raise TraceError(f"no request that can be used ({reasons or 'no rows'})", where=source.where)
-    if {"cache_read", "cache_creation"} & set(rows.columns):
-        rows = _with_cache_on_top(rows, draft)
     rows = _with_counted_ids(rows, draft)
     prompts = rows.select((pl.col("input_tokens").is_not_null() | pl.col("prompt_text").is_not_null()).alias("x"))["x"]
     outputs = rows.select((pl.col("output_tokens").is_not_null() | pl.col("prompt_text").is_not_null()).alias("x"))["x"]
@@ -267,45 +268,6 @@ def _restarts(times: npt.NDArray[np.int64]) -> list[int]:
         if times[following] - times[start] > 0.1 * (times[end - 1] - times[start]):
             return []
     return [int(drop) for drop in drops]
-
-
-def _with_turns(rows: pl.DataFrame) -> pl.DataFrame:
-    if rows["turn"].null_count() < rows.height or rows["session"].null_count() == rows.height:
-        return rows
-    number = pl.int_range(1, pl.len() + 1).over("session")
-    return rows.with_columns(pl.when(pl.col("session").is_not_null()).then(number).cast(pl.Int64).alias("turn"))
-
-
-def _session_notes(rows: pl.DataFrame) -> list[str]:
-    """Whether the turns of a session repeat its history; each row is read as the whole prompt in either case."""
-    follow = rows.filter(pl.col("session").is_not_null() & (pl.col("session").is_duplicated()))
-    for column in ("prompt_text", "prompt_ids", "prefix_blocks"):
-        known = follow.filter(pl.col(column).is_not_null())
-        if known.is_empty():
-            continue
-        pairs = repeats = 0
-        previous: dict[str, list[int] | str] = {}
-        for session, prompt in known.select("session", column).iter_rows():
-            if session in previous:
-                pairs += 1
-                repeats += _begins_with(prompt, previous[session], column)
-            previous[session] = prompt
-        if not pairs:
-            return []
-        return [
-            f"{repeats:,} of {pairs:,} later turns begin with the prompt of the turn before:"
-            " each row is read as the whole prompt, not as what is new in it"
-        ]
-    return []
-
-
-def _begins_with(prompt: list[int] | str, earlier: list[int] | str, column: str) -> bool:
-    if isinstance(earlier, str):
-        earlier = earlier.removesuffix(ANSWER_CUE)
-        return prompt[: len(earlier)] == earlier
-    # The last recorded block may be partly filled and then has another id once more tokens follow.
-    whole = earlier[:-1] if column == "prefix_blocks" else earlier
-    return len(whole) > 0 and prompt[: len(whole)] == whole
 
 
 def _note_suspicious_ttft(rows: pl.DataFrame, draft: Draft, notes: list[str]) -> None:

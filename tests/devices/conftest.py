@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -168,3 +169,9 @@ def host(tmp_path: Path) -> Host:
         for name, value in (("level", level), ("type", kind), ("size", size)):
             (folder / name).write_text(f"{value}\n")
     return Host(proc, sys)
+
+
+@pytest.fixture
+def fake() -> SimpleNamespace:
+    """The stand-ins: ``Card``, ``Nvml``, ``Framework``, ``Error``, ``record``."""
+    return SimpleNamespace(Card=FakeCard, Nvml=FakeNvml, Framework=FakeFramework, Error=FakeError, record=record)

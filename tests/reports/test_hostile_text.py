@@ -113,7 +113,8 @@ def test_markdown_stays_one_document(hostile: tuple[Evidence, Diagnosis, str]) -
     assert not re.search(r"(?m)^\s*(::|##\[)", document)
     headings = re.findall(r"(?m)^# ", document)
     assert len(headings) == 1
-    assert text.startswith("x") or "49" not in prose.split("## ")[0]
+    if text == CORPUS["jinja"]:
+        assert document.startswith("# {{ 7\\*7 }}{% raw %}")
 
 
 def test_terminal_stays_text(hostile: tuple[Evidence, Diagnosis, str]) -> None:

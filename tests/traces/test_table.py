@@ -110,6 +110,7 @@ def test_cache_reads_and_writes_beside_the_input_are_on_top(jsonl):
     trace = read_trace(jsonl([row]))
     assert trace.rows["input_tokens"].to_list() == [1020]
     assert trace.rows["cached_tokens"].to_list() == [900]
+    assert read_trace(jsonl([row | {"input_tokens": 0}])).rows["input_tokens"].to_list() == [920]
     assert any("on top" in note for note in trace.notes)
 
 
@@ -167,6 +168,12 @@ def test_rows_read_are_requests_plus_left_out(write):
     assert len(trace) + sum(entry.rows for entry in trace.left_out) == 7 + 2 + 3 + 1 + 1
     assert {entry.first_line: entry.rows for entry in trace.left_out} == {14: 1, 11: 3, 9: 2}
     assert all(isinstance(entry, LeftOut) and entry.reason for entry in trace.left_out)
+
+
+def test_a_row_with_two_faults_is_counted_once(write):
+    text = "timestamp,input_tokens,output_tokens\n1,10,5\nx,-1,many\n"
+    trace = read_trace(write("t.csv", text), skip_bad_rows=True)
+    assert [(entry.rows, entry.first_line) for entry in trace.left_out] == [(1, 3)]
 
 
 def test_huge_counts_are_no_token_counts(write):

@@ -67,7 +67,7 @@ def test_scaling_twice_is_scaling_once_for_the_blocks(hashed):
 
 def test_a_scale_that_splits_a_token_names_scales_that_work(hashed):
     for scale in (Fraction(1, 1024), Fraction(1, 3), Fraction(3, 1024)):
-        with pytest.raises(TraceError, match="scales that work: 1/2, 1/4, 1/8, .*1/256, 1/512$"):
+        with pytest.raises(TraceError, match=r"scales that work: 1/2, 1/4, 1/8, .*1/256, 1/512$"):
             hashed.scaled(scale)
 
 

@@ -1,0 +1,85 @@
+"""What each recommended technique adds to those before it. Gains do not add, so the stack is measured as a stack."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from inferdoc.errors import BudgetEndedError, MeasurementError
+from inferdoc.evidence import Basis, Objective
+from inferdoc.probes.context import ProbeContext
+from inferdoc.probes.metrics import METRICS, measure
+from inferdoc.statistics import METHOD, paired_gain
+
+SWITCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "continuous_batching": ({"batching": "static"}, {"batching": "continuous"}),
+    "paged_attention": ({"reservation": "max-model-len"}, {"reservation": "paged"}),
+    "chunked_prefill": ({"enable_chunked_prefill": False}, {"enable_chunked_prefill": True}),
+    "prefix_caching": ({"enable_prefix_caching": False}, {"enable_prefix_caching": True}),
+}
+"""Techniques that the engine can switch: configuration off and on."""
+
+
+def measure_stack(context: ProbeContext, techniques: Sequence[str]) -> None:
+    """Add the techniques one by one, in the order given, and record what each adds as ``stack.<technique>.adds``.
+
+    All arms run in each round, in one order and then in the other, so that drift hits them alike. The load is
+    saturated; the metric is throughput, or the median TTFT where latency is the objective.
+    """
+    techniques = [technique for technique in techniques if technique in SWITCHES]
+    if len(techniques) < 2:
+        return
+    config = context.config(**{k: v for technique in techniques for k, v in SWITCHES[technique][0].items()})
+    arms = [config]
+    for technique in techniques:
+        config = type(config)(**{**config.describe(), **SWITCHES[technique][1]})
+        arms.append(config)
+    metric = "ttft_p50" if context.settings.objective is Objective.LATENCY else "throughput"
+    rounds: list[list[float]] = []
+    reason = None
+    try:
+        for index in range(context.settings.pairs):
+            values = [0.0] * len(arms)
+            began = time.perf_counter()
+            for position in range(len(arms))[:: 1 if index % 2 == 0 else -1]:
+                context.progress(f"stack: round {index + 1} of {context.settings.pairs}, {position} techniques on")
+                run = context.engine(arms[position]).run(context.requests())
+                values[position] = measure(run, [metric], [])[metric] or 0.0
+            rounds.append(values)
+            if context.left_s < time.perf_counter() - began:
+                break
+    except BudgetEndedError:
+        pass
+    except MeasurementError as error:
+        reason = str(error)
+    if len(rounds) < context.settings.pairs:
+        reason = reason or f"{len(rounds)} of the {context.settings.pairs} rounds fit the budget"
+    for index, technique in enumerate(techniques):
+        _record(context, technique, metric, techniques[:index], [(r[index], r[index + 1]) for r in rounds], reason)
+
+
+def _record(
+    context: ProbeContext,
+    technique: str,
+    metric: str,
+    before: Sequence[str],
+    values: Sequence[tuple[float, float]],
+    reason: str | None,
+) -> None:
+    gain = None
+    if reason is None:
+        higher = METRICS[metric].direction == "higher"
+        gain = paired_gain([a for a, _ in values], [b for _, b in values], higher_is_better=higher)
+    context.found.add(
+        f"stack.{technique}.adds",
+        f"gain in {METRICS[metric].label} that it adds" + (f" to {', '.join(before)}" if before else ""),
+        gain[0] if gain else None,
+        "ratio",
+        Basis.MEASURED,
+        interval=gain[1:] if gain else None,
+        method=METHOD,
+        n=len(values),
+        direction="higher",
+        reason=reason,
+    )
