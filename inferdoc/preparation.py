@@ -20,7 +20,7 @@ from inferdoc.probes.context import Collector, ProbeContext, Settings
 from inferdoc.probes.hardware_fit import longest_request
 from inferdoc.probes.sweep import measure_sweep
 from inferdoc.progress import Progress
-from inferdoc.traces import Trace, fit_context, read_trace, tokenize, with_token_ids
+from inferdoc.traces import Trace, fit_context, read_trace, tokenize
 
 UNKNOWN_CONTEXT = 2048
 """Tokens, where neither the user nor the configuration says how long a sequence may be."""
@@ -135,7 +135,7 @@ def prepare(
     )
     spec = loaded.spec
     max_model_len = longest_allowed(options, spec)
-    trace = give_token_ids(trace, loaded, options.seed, max_model_len)
+    trace = countable(trace, loaded, max_model_len)
     progress.stage("checking the engine against transformers' own attention")
     check_model(loaded.model, expected_layers=len(spec.layers), vocabulary=spec.vocab_size, name=spec.name)
     on_cpu = device.kind == "cpu"
@@ -183,8 +183,8 @@ def prepare(
     )
 
 
-def give_token_ids(trace: Trace, loaded: LoadedModel, seed: int, max_model_len: int) -> Trace:
-    """Every request with token ids; what cannot run or does not fit the context is left out and counted.
+def countable(trace: Trace, loaded: LoadedModel, max_model_len: int) -> Trace:
+    """Every request with its lengths in tokens; what cannot run or does not fit the context is left out and counted.
 
     Raises:
         ModelError: a trace of text and a model without tokenizer.
@@ -196,11 +196,9 @@ def give_token_ids(trace: Trace, loaded: LoadedModel, seed: int, max_model_len: 
                 f"{loaded.spec.name} has no tokenizer and the trace is text, so its lengths are not known; "
                 "name a model directory with a tokenizer, or a trace with token counts"
             )
-        trace = tokenize(trace, loaded.tokenizer)
-    trace = with_token_ids(
-        trace.runnable(), vocab_size=loaded.spec.vocab_size, seed=seed, reserved=loaded.eos_token_ids
-    )
-    trace = fit_context(trace, max_model_len)
+        tokenizer = loaded.tokenizer
+        trace = tokenize(trace, lambda texts: tokenizer(texts, add_special_tokens=False)["input_ids"])
+    trace = fit_context(trace.runnable(), max_model_len)
     if not len(trace):
         raise InputError(
             f"{trace.source}: no request fits {max_model_len} tokens; raise --max-model-len or give --length-scale"

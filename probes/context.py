@@ -96,7 +96,7 @@ class SliceRequest:
 class ProbeContext:
     settings: Settings
     trace: Trace
-    """Whole trace, with token ids, what does not fit the context left out."""
+    """Whole trace, with lengths in tokens (and ids where it has any); what does not fit the context left out."""
     spec: ModelSpec
     loaded: LoadedModel
     device: Device
@@ -116,6 +116,7 @@ class ProbeContext:
     """`time.perf_counter()` at which the budget ends."""
     slice: list[SliceRequest] = field(default_factory=list)
     slice_trace: Trace | None = None
+    """The measured part, every prompt with token ids; set by the planner, like `slice`."""
     saturation: dict[str, float] = field(default_factory=dict)
     """Requests per second of the off arm at saturation, by technique; set by the saturated comparisons."""
     runs: dict[str, dict[str, RunResult]] = field(default_factory=dict)

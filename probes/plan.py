@@ -12,7 +12,7 @@ from inferdoc.errors import MeasurementError
 from inferdoc.evidence import PlanStep
 from inferdoc.probes.context import ProbeContext, SliceRequest
 from inferdoc.probes.paired import Pair, run_slice
-from inferdoc.traces import Trace
+from inferdoc.traces import Trace, with_token_ids
 
 LARGEST_SLICE = 256
 USABLE = 0.9
@@ -91,7 +91,12 @@ def make_plan(context: ProbeContext, pairs: Sequence[Pair]) -> Plan:
 
 def _set_slice(context: ProbeContext, count: int) -> None:
     start, size = choose_window(context.trace, count)
-    context.slice_trace = context.trace.window(start, size)
+    context.slice_trace = with_token_ids(
+        context.trace.window(start, size),
+        vocab_size=context.spec.vocab_size,
+        seed=context.settings.seed,
+        reserved=context.loaded.eos_token_ids,
+    )
     context.slice = slice_requests(context.slice_trace)
 
 

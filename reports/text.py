@@ -41,10 +41,10 @@ def without_surrogates(text: str) -> str:
 
 
 _ZERO_WIDTH = "&#8203;"
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_MARKDOWN = re.compile(r"[\\`*_\[\]|~$&<>]")
+_ENTITIES = {"&": "&amp;", "<": "&lt;"}
+_MARKDOWN = re.compile(r"[\\`*_\[\]|~$&<]")
 _REFERENCE = re.compile(r"[@#]|://|::|\bwww\.|\bGH-", re.IGNORECASE)
-_BLOCK_START = re.compile(r"^(\s*)([-+=]|\d+[.)](?=\s|$))")
+_BLOCK_START = re.compile(r"^(\s*)([-+=>]|\d+[.)](?=\s|$))")
 
 
 class Markdown(str):

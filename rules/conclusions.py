@@ -16,7 +16,7 @@ from inferdoc.rules import wording
 from inferdoc.rules.conditions import Leaf, Outcome, evaluate
 from inferdoc.rules.facts import sort_facts, sure_gain
 from inferdoc.rules.loading import HIGH_SEVERITY_GAIN, MEDIUM_SEVERITY_GAIN, LoadedRule
-from inferdoc.rules.reading import Reader
+from inferdoc.rules.reading import NOT_RUN, Reader
 from inferdoc.rules.schema import Case, Technique
 
 Severity = Literal["high", "medium", "low", "none"]
@@ -220,5 +220,7 @@ def _undecided_text(undecided: Iterable[Quantity], leaves: tuple[Leaf, ...]) -> 
 
 
 def _reasons(quantities: Iterable[Quantity]) -> str:
-    reasons = dict.fromkeys(q.reason or f"{q.label} is not known" for q in quantities if q.value is None)
-    return "; ".join(reason.rstrip(".") for reason in reasons)
+    """Why these are unknown, each reason once; *not run* only where no other reason is known."""
+    reasons = [(q.reason or f"{q.label} is not known").rstrip(".") for q in quantities if q.value is None]
+    telling = [reason for reason in reasons if reason != "not run" and not reason.startswith(NOT_RUN)]
+    return "; ".join(dict.fromkeys(telling or reasons))

@@ -70,23 +70,26 @@ def _expected(item: Concluded, reader: Reader) -> list[Expected]:
     """The known effects, those of the user's objective first."""
     objective = reader.evidence.run.objective
     effects = sorted(item.loaded.rule.effects, key=lambda effect: objective not in effect.serves)
-    return [
-        _factor(effect.metric_name, quantity)
-        for effect in effects
-        if (quantity := reader.quantity(effect.gain)).value is not None
-    ]
+    expected = []
+    for effect in effects:
+        quantity = reader.quantity(effect.gain)
+        if quantity.value is not None:
+            comparison = reader.comparison_of(effect.gain)
+            label = comparison.metrics[effect.metric_name].label if comparison else quantity.label
+            expected.append(_factor(effect.metric_name, label, quantity))
+    return expected
 
 
 def _adds(technique: str, reader: Reader) -> Expected | None:
     quantity = reader.evidence.lookup(f"stack.{technique}.adds")
-    return _factor("stack", quantity) if quantity is not None and quantity.value is not None else None
+    return _factor("stack", quantity.label, quantity) if quantity is not None and quantity.value is not None else None
 
 
-def _factor(metric: str, quantity: Quantity) -> Expected:
+def _factor(metric: str, label: str, quantity: Quantity) -> Expected:
     interval = quantity.interval
     return Expected(
         metric=metric,
-        label=quantity.label,
+        label=label,
         estimate=quantity.value,
         low=interval.low if interval else None,
         high=interval.high if interval else None,
@@ -95,12 +98,15 @@ def _factor(metric: str, quantity: Quantity) -> Expected:
 
 
 def expected_text(expected: Expected) -> str:
-    """``Output throughput 1.71x to 1.95x (measured here)``."""
+    """``output tokens per second 1.71x to 1.95x better (measured here)``."""
+    return f"{expected.label} {range_text(expected)} better ({expected.basis.value})"
+
+
+def range_text(expected: Expected) -> str:
+    """``1.71x to 1.95x``, or the estimate alone where it has no interval."""
     if expected.low is not None and expected.high is not None:
-        amount = f"{wording.times(expected.low)} to {wording.times(expected.high)}"
-    else:
-        amount = wording.times(expected.estimate) if expected.estimate is not None else "by an unknown factor"
-    return f"{expected.label} {amount} ({expected.basis.value})"
+        return f"{wording.times(expected.low)} to {wording.times(expected.high)}"
+    return wording.times(expected.estimate) if expected.estimate is not None else "by an unknown factor"
 
 
 def _flags(engine: EngineSetting, to: str) -> str:

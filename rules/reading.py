@@ -16,6 +16,8 @@ _NAMESPACE = {
     "disagg": Question.DISAGGREGATION,
 }
 _ARMS = ("gain", "off", "on")
+NOT_RUN = "this run did not measure "
+"""How the reason begins where nothing better is known."""
 
 
 class Reader:
@@ -65,7 +67,7 @@ class Reader:
                 return probe.reason
         if self.evidence.run.status != "complete":
             return "the run ended before this was measured"
-        return f"this run did not measure {id}"
+        return f"{NOT_RUN}{id}"
 
     def comparisons(self, loaded: LoadedRule) -> list[Comparison]:
         """The comparisons that the rule's effects and conditions look at, each once."""

@@ -251,7 +251,7 @@ class RuleFile(Strict):
     """The version of the pack, in one of its files."""
     question: Annotated[Question | None, Field(strict=False)] = None
     lead: Identifier | None = None
-    """The rule that answers the question when nothing under it is recommended."""
+    """The rule whose conclusion answers the question."""
     requires: list[Requirement] = []
     rules: list[Rule] = []
     techniques: list[Technique] = []

@@ -17,7 +17,7 @@ from inferdoc.evidence import (
 from inferdoc.rules import wording
 from inferdoc.rules.conclusions import Concluded, Confidence
 from inferdoc.rules.loading import Pack
-from inferdoc.rules.ranking import expected_text
+from inferdoc.rules.ranking import expected_text, range_text
 from inferdoc.rules.reading import Reader
 
 _FALL_BACK = {"tpot": "latency.tpot_at_load"}
@@ -46,23 +46,18 @@ def give_verdict(concluded: Sequence[Concluded], recommendations: Sequence[Recom
 def answer_questions(
     concluded: Sequence[Concluded], recommendations: Sequence[Recommendation], pack: Pack
 ) -> list[QuestionAnswer]:
-    """One answer a question: its best recommendation, else what its leading rule found."""
-    rank = {recommendation.finding: recommendation.rank for recommendation in recommendations}
+    """One answer a question, from its leading rule; what else is recommended under it is named, best first."""
+    findings = {item.finding.rule_id: item.finding for item in concluded}
     answers = []
     for question in Question:
-        items = [item for item in concluded if item.finding.question is question]
-        if not items:
+        under = [finding for finding in findings.values() if finding.question is question]
+        if not under:
             continue
-        recommended = sorted(
-            (item for item in items if item.finding.rule_id in rank), key=lambda item: rank[item.finding.rule_id]
-        )
-        lead = next((item for item in items if item.finding.rule_id == pack.leads.get(question)), items[0])
-        chosen = recommended[0] if recommended else lead
-        text = chosen.finding.text
-        if len(recommended) > 1:
-            others = ", ".join(item.finding.title for item in recommended[1:])
-            text += f" Also recommended: {others}."
-        answers.append(QuestionAnswer(question=question, conclusion=chosen.finding.conclusion, text=text))
+        lead = next((finding for finding in under if finding.rule_id == pack.leads.get(question)), under[0])
+        others = [findings[advice.finding] for advice in recommendations if advice.finding != lead.rule_id]
+        titles = ", ".join(finding.title for finding in others if finding.question is question)
+        text = f"{lead.text} Recommended beside this: {titles}." if titles else lead.text
+        answers.append(QuestionAnswer(question=question, conclusion=lead.conclusion, text=text))
     return answers
 
 
@@ -120,10 +115,10 @@ def _next_steps(recommendations: Sequence[Recommendation]) -> list[str]:
 def _step(recommendation: Recommendation) -> str:
     change = recommendation.change
     text = f"{change.knob}: {change.from_} -> {change.to}"
-    if recommendation.adds is not None:
-        text += f"; adds {expected_text(recommendation.adds)}"
-    elif recommendation.expected:
+    if recommendation.expected:
         text += f"; {expected_text(recommendation.expected[0])}"
+    if recommendation.adds is not None and recommendation.rank > 1:
+        text += f", on top of the steps before it {range_text(recommendation.adds)}"
     return f"{text}."
 
 

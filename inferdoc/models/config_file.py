@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -134,6 +135,12 @@ def _from_gguf(directory: Path, gguf_file: str) -> Source:
 
 
 def _gguf_config(path: Path) -> Mapping[str, Any]:
+    return _read_gguf_config(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _read_gguf_config(path: Path, _modified: int) -> Mapping[str, Any]:
+    """One pass over the metadata takes seconds (every token of the vocabulary is a field), so it is kept."""
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
     try:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from inferdoc.errors import ModelError
 from inferdoc.models.fields import Fields
 from inferdoc.models.layers import LayerSpec
 from inferdoc.models.quantization import Scheme
@@ -100,11 +101,15 @@ def _meta_model_from_code(code: str) -> torch.nn.Module | None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    with silence():
-        config = AutoConfig.from_pretrained(code, trust_remote_code=True)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=True)
-            model.tie_weights()
+    try:
+        with silence():
+            config = AutoConfig.from_pretrained(code, trust_remote_code=True)
+            with torch.device("meta"):
+                model = AutoModelForCausalLM.from_config(config, trust_remote_code=True)
+                model.tie_weights()
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"{code}: the code beside the weights cannot build the model: {reason}") from None
     return model if isinstance(model, torch.nn.Module) else None
 
 

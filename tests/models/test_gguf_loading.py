@@ -34,6 +34,7 @@ def test_gguf_is_loaded_with_its_tokenizer_and_answers(smollm2: Path) -> None:
     assert "Paris" in loaded.tokenizer.decode(output[0])
 
 
+@pytest.mark.slow
 def test_gguf_path_alone_is_enough_for_sizing(smollm2: Path) -> None:
     spec = read_spec(str(smollm2 / FILE))
     assert (spec.architecture, spec.context_length, spec.vocab_size) == ("LlamaForCausalLM", 8192, 49152)

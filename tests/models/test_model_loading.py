@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,17 @@ def test_code_beside_the_weights_is_not_run_unless_allowed(saved_llama: Path) ->
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
     with pytest.raises(ModelError, match="trust"):
         load_model(saved_llama)
+
+
+def test_allowed_code_that_fails_is_one_error(saved_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(saved_llama / "modules"))
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (saved_llama / "own.py").write_text("raise ValueError('broken on purpose')\n")
+    path = saved_llama / "config.json"
+    changed = {"model_type": "own_kind", "auto_map": {"AutoConfig": "own.C", "AutoModelForCausalLM": "own.M"}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    with pytest.raises(ModelError, match="broken on purpose"):
+        load_model(saved_llama, trust_remote_code=True)
 
 
 def test_loading_keeps_quiet(saved_llama: Path, capfd: pytest.CaptureFixture[str]) -> None:

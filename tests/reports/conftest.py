@@ -44,6 +44,7 @@ from inferdoc.evidence import (
     Verdict,
     Workload,
 )
+from inferdoc.reports.html import render_html
 
 WILCOXON = "Wilcoxon signed-rank, exact"
 ABBA = ["off", "on", "on", "off"] * 3
@@ -621,6 +622,25 @@ def bare() -> tuple[Evidence, Diagnosis]:
 @pytest.fixture(params=["complete", "bare"])
 def any_case(request: pytest.FixtureRequest) -> tuple[Evidence, Diagnosis]:
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def complete_page() -> str:
+    """The complete case as a page, rendered once for the tests that only read it."""
+    made = evidence()
+    return render_html(made, diagnosis(made))
+
+
+@pytest.fixture(scope="session")
+def bare_page() -> str:
+    made = bare_evidence()
+    return render_html(made, bare_diagnosis(made))
+
+
+@pytest.fixture(params=["complete_page", "bare_page"])
+def any_page(request: pytest.FixtureRequest) -> str:
+    page: str = request.getfixturevalue(request.param)
+    return page
 
 
 @pytest.fixture

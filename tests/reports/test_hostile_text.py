@@ -44,7 +44,7 @@ CORPUS = {
     "long line": "x" * 1_000_000,
 }
 PAGE = """a article body caption code dd details div dl dt figcaption figure footer h1 h2 h3 h4 head header html li main
-meta ol p pre section span strong style summary table tbody td th thead title tr ul"""
+meta ol p pre section span strong style summary sup table tbody td th thead title tr ul"""
 CHART = "clippath defs desc g line path rect svg text"
 ALLOWED = frozenset(PAGE.split() + CHART.split())
 
@@ -72,6 +72,10 @@ def poisoned(value: Any, text: str, *, free: bool = True) -> Any:
 @pytest.fixture(params=CORPUS.values(), ids=CORPUS.keys())
 def hostile(request: pytest.FixtureRequest, complete: tuple[Evidence, Diagnosis]) -> tuple[Evidence, Diagnosis, str]:
     evidence, diagnosis = complete
+    # Two comparisons and one series meet every line of the templates; more would only take longer.
+    kept = ("prefix_caching.open", "chunked_prefill.interference")
+    evidence.comparisons = {id: evidence.comparisons[id] for id in kept}
+    evidence.series = evidence.series[:1]
     return poisoned(evidence, request.param), poisoned(diagnosis, request.param), request.param
 
 

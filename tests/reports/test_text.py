@@ -42,7 +42,7 @@ def test_visible_cuts_a_long_text_and_says_its_length() -> None:
     ("text", "escaped"),
     [
         ("a|b", "a\\|b"),
-        ("<img src=x>", "&lt;img src=x&gt;"),
+        ("<img src=x>", "&lt;img src=x>"),
         ("`code`", "\\`code\\`"),
         ("*bold* _it_", "\\*bold\\* \\_it\\_"),
         ("[a](b)", "\\[a\\](b)"),
@@ -51,6 +51,8 @@ def test_visible_cuts_a_long_text_and_says_its_length() -> None:
         ("::error::x", ":&#8203;:error:&#8203;:x"),
         ("https://evil.example", "https:&#8203;//evil.example"),
         ("- item", "\\- item"),
+        ("> quote", "\\> quote"),
+        ("off -> on", "off -> on"),
         ("1. item", "1\\. item"),
         ("1.83x", "1.83x"),
         ("&lt;", "&amp;lt;"),

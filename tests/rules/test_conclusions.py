@@ -63,6 +63,7 @@ def known(values: dict[str, float], slo: dict[str, float] | None = None, headroo
 
 
 TPOT = {"tpot_p95": 0.05}
+ITL = {"itl_max": 0.05}
 CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
     # question 1
     ("tensor-parallelism", "fits with room", lambda m: m.fits(), NOT_NEEDED, "8.00 GiB of 16.0 GiB (50%)"),
@@ -253,6 +254,26 @@ CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
     ("chunked-prefill", "does not", chunked(FLAT), DOES_NOT_PAY, "less than 1.05x"),
     ("chunked-prefill", "costs throughput", chunked(UP, DOWN), DOES_NOT_PAY, "costs the throughput you asked for"),
     ("chunked-prefill", "costs throughput, latency asked", chunked(UP, DOWN, "latency"), RECOMMENDED, "1.80x"),
+    (
+        "chunked-prefill",
+        "no long prompts",
+        lambda m: m.fits().unknown("disagg.itl_stall_chunked", "no prompt is longer than a step"),
+        NOT_MEASURED,
+        "No prompt is longer than a step.",
+    ),
+    (
+        "chunked-prefill",
+        "dropped by the planner",
+        lambda m: (
+            m.fits()
+            .unknown("disagg.itl_stall_chunked", "not run")
+            .dropped("chunked_prefill.interference", "not within the budget: about 40 s more")
+        ),
+        NOT_MEASURED,
+        "Not within the budget: about 40 s more.",
+    ),
+    ("distillation", "gaps within their objective", known({"latency.slo_share": 0.6}, ITL), NOT_NEEDED, "60%"),
+    ("quantization-for-latency", "gaps within", known({"latency.slo_share": 0.6}, ITL), NOT_NEEDED, "not the limit"),
     ("chunked-prefill", "straddles", chunked(OPEN), INCONCLUSIVE, "straddles 1.05x"),
 ]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inferdoc.evidence import Basis, Conclusion, Finding, Outputs, Quantity, Question, Truth
+from inferdoc.rules import diagnose, load_pack
 
 RECOMMENDED = Conclusion.RECOMMENDED
 NOT_NEEDED = Conclusion.NOT_NEEDED
@@ -169,3 +171,51 @@ def test_a_missing_quantity_is_a_fact_without_a_value_never_zero(make: Any, judg
     quantities: list[Quantity] = [fact.quantity for fact in finding.evidence]
     assert quantities
     assert all(quantity.value is None and quantity.reason for quantity in quantities)
+
+
+def test_a_gain_that_no_condition_asks_for_still_speaks_against_not_paying(make: Any, judge: Any) -> None:
+    prefix(make, FLAT, FLAT).compare("prefix_caching.open", ttft_p50=FLAT, e2e_p50=UP, tpot_p50=OPEN)
+    finding = judge.finding(make, "prefix-caching")
+    assert finding.conclusion is Conclusion.DOES_NOT_PAY
+    assert ids(finding)[1] == {"prefix_caching.open.e2e_p50.gain"}
+
+
+GRAPHS = """\
+question: token_latency
+rules:
+  - id: graphs
+    version: 1
+    technique: {technique}
+    title: Graphs
+    asks: Does it pay?
+    why: Because.
+    change: {{knob: graphs, from: "off", to: "on"}}
+    cases:
+      - conclude: recommended
+        when: {{measure: cuda_graphs.saturated.throughput.gain, at_least: least_worthwhile_gain}}
+        text: It pays
+      - conclude: does not pay
+        text: It does not pay
+"""
+
+
+@pytest.mark.parametrize(
+    ("technique", "limited", "conclusion"),
+    [
+        ("cuda_graphs", True, INCONCLUSIVE),
+        ("cuda_graphs", False, RECOMMENDED),
+        ("cuda_graphs", None, RECOMMENDED),
+        ("speculative_ngram", True, INCONCLUSIVE),
+        ("chunked_prefill", True, RECOMMENDED),
+    ],
+)
+def test_an_engine_off_the_limit_leaves_only_what_it_misleads_about_open(
+    make: Any, tmp_path: Path, technique: str, limited: bool | None, conclusion: Conclusion
+) -> None:
+    (tmp_path / "graphs.yaml").write_text(GRAPHS.format(technique=technique), encoding="utf-8")
+    make.fits().compare("cuda_graphs.saturated", throughput=UP, engine_limited=limited)
+    diagnosis = diagnose(make.build(), load_pack(tmp_path))
+    (finding,) = [finding for finding in diagnosis.findings if finding.rule_id == "graphs"]
+    assert finding.conclusion is conclusion
+    assert ("engine-limited" in finding.marks) is bool(limited)
+    assert bool(diagnosis.recommendations) is (conclusion is RECOMMENDED)

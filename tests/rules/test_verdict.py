@@ -22,9 +22,9 @@ def test_the_headline_names_the_bottleneck_and_the_best_step_with_its_range(make
     assert verdict.bottleneck == "prompts are computed again although 60% of their tokens repeat an earlier prompt"
     assert verdict.headline == (
         "Prompts are computed again although 60% of their tokens repeat an earlier prompt. "
-        "Prefix caching pays: throughput gain 1.60x to 2.00x (measured here), high confidence."
+        "Prefix caching pays: throughput 1.60x to 2.00x better (measured here), high confidence."
     )
-    assert verdict.lines[0] == "Next: prefix caching: off -> on; throughput gain 1.60x to 2.00x (measured here)."
+    assert verdict.lines[0] == "Next: prefix caching: off -> on; throughput 1.60x to 2.00x better (measured here)."
 
 
 def test_a_second_step_warns_that_gains_overlap(make: Any, judge: Any) -> None:
@@ -32,6 +32,14 @@ def test_a_second_step_warns_that_gains_overlap(make: Any, judge: Any) -> None:
     lines = judge(make).verdict.lines
     assert lines[1].startswith("Then: batching: static -> continuous;")
     assert lines[1].endswith("Gains overlap; do not multiply them.")
+
+
+def test_a_second_step_that_was_measured_as_a_stack_says_what_it_adds(make: Any, judge: Any) -> None:
+    prefix(make).compare("continuous_batching.saturated", throughput=(1.3, 1.2, 1.4))
+    make.known("stack.prefix_caching.adds", 1.8, (1.7, 1.9)).known("stack.continuous_batching.adds", 1.1, (1.05, 1.2))
+    lines = judge(make).verdict.lines
+    assert "on top" not in lines[0]
+    assert lines[1].endswith("(measured here), on top of the steps before it 1.05x to 1.20x.")
 
 
 def test_without_advice_the_headline_says_so(make: Any, judge: Any) -> None:
@@ -106,7 +114,7 @@ def test_every_question_is_answered_in_order(make: Any, judge: Any) -> None:
     assert [answer.question for answer in judge(make).answers] == list(Question)
 
 
-def test_a_recommendation_answers_its_question_and_the_leading_rule_the_others(make: Any, judge: Any) -> None:
+def test_the_leading_rule_answers_its_question(make: Any, judge: Any) -> None:
     found = answers(judge(prefix(make).known("fragmentation.budget_binds", 0, exact=True)))
     assert found[Question.PREFIX_REDUNDANCY][0] is Conclusion.RECOMMENDED
     assert found[Question.HARDWARE_FIT][0] is Conclusion.NOT_NEEDED
@@ -123,7 +131,17 @@ def test_two_recommendations_under_one_question_are_both_named(make: Any, judge:
     make.fits().objectives(tpot_p95=0.05).known("latency.slo_share", 1.4).known("latency.batch_in_slo", 16)
     make.compare("continuous_batching.saturated", throughput=(3, 2.9, 3.1))
     text = answers(judge(make))[Question.OUTPUT_VARIANCE][1]
-    assert text.endswith("Also recommended: Limit on running sequences.")
+    assert text.startswith("Static batches waste")
+    assert text.endswith("Recommended beside this: Limit on running sequences.")
+
+
+def test_a_recommended_chunk_size_does_not_answer_whether_to_part_prefill_and_decode(make: Any, judge: Any) -> None:
+    make.fits().known("disagg.replicas_needed", 0.3)
+    make.compare("chunked_prefill.interference", question=Question.DISAGGREGATION, itl_max=(2.0, 1.9, 2.1))
+    conclusion, text = answers(judge(make))[Question.DISAGGREGATION]
+    assert conclusion is Conclusion.NOT_NEEDED
+    assert text.startswith("Not needed at this scale")
+    assert text.endswith("Recommended beside this: Chunked prefill.")
 
 
 def test_claims_stand_beside_what_was_measured_or_why_it_was_not(make: Any, judge: Any) -> None:

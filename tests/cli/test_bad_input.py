@@ -1,0 +1,129 @@
+"""Bad input: one clear error on stderr, exit code 2, nothing on stdout, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from inferdoc.cli import main
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """Run the command line in this process: exit code, stdout, stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["inferdoc", *arguments])
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def expect(result: tuple[int, str, str], *fragments: str) -> None:
+    code, out, err = result
+    assert code == 2, err
+    assert out == ""
+    assert "Traceback" not in err
+    message = err[err.index("error: ") :]
+    for fragment in fragments:
+        assert fragment in message
+
+
+def test_missing_trace(call: Call) -> None:
+    expect(call("diagnose", "--trace", "nowhere.jsonl"), "nowhere.jsonl")
+
+
+def test_empty_trace(call: Call, tmp_path: Path) -> None:
+    expect(call("diagnose", "--trace", write(tmp_path / "empty.jsonl", "")), "empty.jsonl", "empty")
+
+
+def test_unknown_format_shows_keys_and_formats(call: Call, tmp_path: Path) -> None:
+    trace = write(tmp_path / "odd.jsonl", '{"apples": 1, "pears": 2}\n')
+    expect(call("diagnose", "--trace", trace), "odd.jsonl", "apples", "pears", "mooncake")
+
+
+def test_rows_without_lengths(call: Call, tmp_path: Path) -> None:
+    trace = write(tmp_path / "t.csv", "timestamp,prompt_tokens,completion_tokens\n1,,\n2,,\n")
+    expect(call("diagnose", "--trace", trace), "t.csv")
+
+
+@pytest.mark.parametrize("bad", ["-5", "many"])
+def test_senseless_lengths_name_the_line(call: Call, tmp_path: Path, bad: str) -> None:
+    trace = write(tmp_path / "t.csv", f"timestamp,prompt_tokens,completion_tokens\n1,10,5\n2,{bad},5\n")
+    expect(call("diagnose", "--trace", trace), "t.csv:3", bad)
+
+
+def test_prompts_beyond_the_context_are_the_users_to_mend(call: Call, tmp_path: Path) -> None:
+    trace = write(tmp_path / "t.csv", "timestamp,prompt_tokens,completion_tokens\n1,100000,5\n")
+    expect(call("diagnose", "--trace", trace), "4096", "--length-scale")
+
+
+def test_model_directory_without_config(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    expect(call("diagnose", "--model", str(tmp_path / "model")), "model", "config.json")
+
+
+def test_model_directory_without_weights(call: Call, tmp_path: Path, repository: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write(folder / "config.json", (repository / "inferdoc/data/target/config.json").read_text())
+    expect(call("diagnose", "--model", str(folder)), "weights", "--load-format dummy")
+
+
+def test_unsupported_architecture_by_name_with_what_still_works(call: Call, tmp_path: Path) -> None:
+    config = {
+        "architectures": ["BloomForCausalLM"],
+        "model_type": "bloom",
+        "hidden_size": 64,
+        "n_layer": 2,
+        "n_head": 4,
+        "vocab_size": 256,
+    }
+    path = write(tmp_path / "config.json", json.dumps(config))
+    trace = write(tmp_path / "t.csv", "timestamp,prompt_tokens,completion_tokens\n1,10,5\n2,10,5\n")
+    result = call("diagnose", "--model", path, "--load-format", "dummy", "--trace", trace)
+    expect(result, "Bloom", "sizing")
+
+
+def test_impossible_objective(call: Call) -> None:
+    expect(call("diagnose", "--slo", "speed=fast"), "ttft_p95=500ms")
+
+
+def test_output_that_is_a_file(call: Call, tmp_path: Path) -> None:
+    expect(call("diagnose", "-o", write(tmp_path / "taken", "")), "taken")
+
+
+def test_cuda_asked_for_and_absent(call: Call) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    expect(call("diagnose", "--device", "cuda"), "CUDA", "--device cpu")
+
+
+def test_budget_too_small_says_what_would_be_enough(call: Call) -> None:
+    expect(call("diagnose", "--budget", "1s"), "--budget 1s is too small", "would answer something")
+
+
+def test_more_context_than_the_model_has(call: Call) -> None:
+    expect(call("diagnose", "--max-model-len", "100000"), "--max-model-len 100000", "4096")
+
+
+def test_block_size_that_is_no_power_of_two(call: Call) -> None:
+    expect(call("diagnose", "--block-size", "24"), "block_size is 24", "power of two")

@@ -1,0 +1,109 @@
+"""``inferdoc diagnose`` from end to end, as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from inferdoc.evidence import Diagnosis, read_evidence
+
+FILES = {"report.html", "report.md", "evidence.json", "diagnosis.json"}
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str], float]:
+    """One diagnosis of the embedded default: where it wrote, how it ended, how long it took."""
+    folder = tmp_path_factory.mktemp("diagnose") / "out"
+    began = time.monotonic()
+    process = subprocess.run(
+        [sys.executable, "-m", "inferdoc", "diagnose", "--budget", "60s", "--slo", "tpot_p50=1s", "-o", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    return folder, process, time.monotonic() - began
+
+
+def test_it_ends_well_and_leaves_four_files(finished: tuple[Path, subprocess.CompletedProcess[str], float]) -> None:
+    folder, process, _ = finished
+    assert process.returncode == 0, process.stderr
+    assert {path.name for path in folder.iterdir()} == FILES
+
+
+def test_the_budget_is_kept_within_a_fifth(finished: tuple[Path, subprocess.CompletedProcess[str], float]) -> None:
+    folder, _, _ = finished
+    assert read_evidence(folder / "evidence.json").run.duration_s < 1.2 * 60
+
+
+def test_results_go_to_stdout_and_progress_to_stderr(
+    finished: tuple[Path, subprocess.CompletedProcess[str], float],
+) -> None:
+    _, process, _ = finished
+    assert "VERDICT" in process.stdout
+    assert "VERDICT" not in process.stderr
+    assert "read as chat" in process.stderr
+    assert "prefix caching, saturated" in process.stderr
+
+
+def test_all_six_questions_are_answered(finished: tuple[Path, subprocess.CompletedProcess[str], float]) -> None:
+    folder, _, _ = finished
+    diagnosis = Diagnosis.model_validate_json((folder / "diagnosis.json").read_text())
+    assert [answer.question.number for answer in diagnosis.answers] == [1, 2, 3, 4, 5, 6]
+    assert all(answer.text for answer in diagnosis.answers)
+
+
+def test_every_pair_changed_one_field_at_equal_kv_with_the_same_outputs(
+    finished: tuple[Path, subprocess.CompletedProcess[str], float],
+) -> None:
+    folder, _, _ = finished
+    comparisons = read_evidence(folder / "evidence.json").comparisons
+    assert "prefix_caching.saturated" in comparisons
+    for comparison in comparisons.values():
+        changed = [k for k, v in comparison.off_config.items() if comparison.on_config[k] != v]
+        assert len(changed) == 1
+        assert comparison.changed.startswith(changed[0])
+        assert comparison.outputs is None or comparison.outputs.identical == comparison.outputs.requests
+
+
+def test_the_report_is_told_again_from_the_evidence(
+    finished: tuple[Path, subprocess.CompletedProcess[str], float], tmp_path: Path
+) -> None:
+    folder, _, _ = finished
+    again = tmp_path / "again"
+    subprocess.run(
+        [sys.executable, "-m", "inferdoc", "report", str(folder / "evidence.json"), "-o", str(again)],
+        check=True,
+        capture_output=True,
+    )
+    first, second = (json.loads((f / "diagnosis.json").read_text()) for f in (folder, again))
+    for part in ("verdict", "answers", "findings", "recommendations"):
+        assert first[part] == second[part]
+
+
+def test_an_interruption_leaves_a_partial_report(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "inferdoc", "diagnose", "--budget", "120s", "-o", str(tmp_path / "out")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "continuous batching, saturated" in line:  # the second comparison: the first one is there
+            process.send_signal(signal.SIGINT)
+            break
+    process.communicate(timeout=120)
+    assert process.returncode == 130
+    evidence = read_evidence(tmp_path / "out" / "evidence.json")
+    assert evidence.run.status == "partial"
+    assert evidence.comparisons["prefix_caching.saturated"].pairs == 6
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
