@@ -41,7 +41,7 @@ def observe(context: ProbeContext) -> None:
         "fit.weights_fraction",
         "weights' share of the memory budget",
         weights / context.budget_bytes,
-        "ratio",
+        "share",
         Basis.MEASURED,
         exact=True,
     )
@@ -102,7 +102,7 @@ def observe(context: ProbeContext) -> None:
         "fit.kv_headroom",
         "KV capacity over the 99th percentile of demand",
         context.kv_capacity_tokens / p99 if p99 else None,
-        "ratio",
+        "x",
         Basis.MODELLED,
         reason=None if p99 else no_arrivals,
     )
@@ -120,7 +120,7 @@ def observe_without_model(
         "fit.weights_fraction",
         "weights' share of the memory budget",
         weights / budget_bytes,
-        "ratio",
+        "share",
         Basis.CONFIG,
         exact=True,
         note="tried: " + ", ".join(f"{d} ({spec.weight_bytes(d) / 2**30:.2f} GiB)" for d in dtypes),

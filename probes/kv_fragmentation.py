@@ -132,7 +132,7 @@ def _waste(context: ProbeContext) -> None:
     ) -> None:
         value = _share(run, part, whole) if run else None
         context.found.add(
-            id, label, value, "ratio", Basis.MEASURED, exact=True, reason=None if value is not None else missing
+            id, label, value, "share", Basis.MEASURED, exact=True, reason=None if value is not None else missing
         )
 
     add(
@@ -183,7 +183,7 @@ def _block_sizes(context: ProbeContext) -> None:
             f"fragmentation.tail_waste_b{size}",
             f"waste in last blocks of {size} tokens, whole trace",
             share,
-            "ratio",
+            "share",
             Basis.TRACE,
             exact=True,
         )
@@ -206,7 +206,7 @@ def _block_sizes(context: ProbeContext) -> None:
             x_label="block size",
             x_unit="tokens",
             y_label="wasted share",
-            y_unit="ratio",
+            y_unit="share",
             x_log=True,
             lines=[Line(name="whole trace", x=[float(s) for s in waste], y=list(waste.values()))],
         )

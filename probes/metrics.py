@@ -77,8 +77,9 @@ def _meets(ttft: float | None, tpot: float | None, e2e: float | None, slo: Seque
 def overloaded(run: RunResult) -> bool:
     """Whether the queue of an open-loop run still grew when the last request came.
 
-    The mean queue over the last third of the arrivals is more than double that of the middle third, and longer than
-    the batch: waiting times then grow with the length of the run, and a percentile of them means nothing.
+    The mean queue over the last third of the arrivals is more than 4/3 of that over the middle third (a level queue has
+    1, one that grows steadily from nothing 5/3), and longer than the batch: waiting times then grow with the length of
+    the run, and a percentile of them means nothing.
     """
     last = max(r.arrival_s for r in run.requests)
 
@@ -88,4 +89,4 @@ def overloaded(run: RunResult) -> bool:
         return sum(s.waiting * s.duration_s for s in steps) / seconds if seconds else 0.0
 
     late = queue(last * 2 / 3, last)
-    return late > run.config.max_num_seqs and late > 2 * queue(last / 3, last * 2 / 3)
+    return late > run.config.max_num_seqs and late > 4 / 3 * queue(last / 3, last * 2 / 3)

@@ -53,7 +53,7 @@ def observe(context: ProbeContext) -> None:
         "variance.static_waste",
         f"slot steps that static batches of {size} waste",
         static_waste(outputs, size),
-        "ratio",
+        "share",
         Basis.TRACE,
         exact=True,
     )
@@ -67,7 +67,7 @@ def observe(context: ProbeContext) -> None:
             x_label="batch size",
             x_unit="requests",
             y_label="wasted share",
-            y_unit="ratio",
+            y_unit="share",
             x_log=True,
             lines=[
                 Line(name="in arrival order", x=[float(s) for s in sizes], y=[static_waste(outputs, s) for s in sizes])
@@ -81,7 +81,7 @@ def observe(context: ProbeContext) -> None:
         "variance.queue_behind_long_share",
         "share of queueing in a static batch spent behind rows that were done",
         share,
-        "ratio",
+        "share",
         Basis.MEASURED,
         exact=True,
         reason=None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,15 @@ from inferdoc.errors import BudgetEndedError, MeasurementError
 from inferdoc.evidence import Basis, Comparison, Interval, Outputs, PairedMetric, Quantity, Question
 from inferdoc.probes.context import ProbeContext
 from inferdoc.probes.metrics import METRICS, measure, overloaded, why_missing
-from inferdoc.statistics import METHOD, MIN_PAIRS, log_gains, median_interval, paired_gain, pairs_to_decide
+from inferdoc.statistics import (
+    METHOD,
+    MIN_PAIRS,
+    hodges_lehmann,
+    log_gains,
+    median_interval,
+    pairs_to_decide,
+    signed_rank_interval,
+)
 
 Arm = Literal["off", "on"]
 WORTHWHILE = 1.05
@@ -243,23 +252,26 @@ def _gain(
     higher = metric.direction == "higher"
     both = [(a, b) for a, b in zip(off, on, strict=True) if a and b and a > 0 and b > 0]
     pair_seconds = sum(measured.seconds) / len(measured.seconds) if measured.seconds else None
-    value, interval, note = None, None, None
     if reason is None and len(both) < len(off):
         reason = why_missing(name, len(measured.trials["off"][0].run.requests))
-    if reason is None and len(both) < MIN_PAIRS:
-        more = f": about {(MIN_PAIRS - len(both)) * pair_seconds:.0f} s more" if pair_seconds else ""
-        reason = f"{len(both)} of the {MIN_PAIRS} pairs that a 95% interval needs{more}"
+    if reason is None and not both:
+        reason = "no pair was run"
+    value, interval, note = None, None, None
     if reason is None:
-        value, low, high = paired_gain([a for a, _ in both], [b for _, b in both], higher_is_better=higher)
-        interval = Interval(low=low, high=high, method=METHOD)
-        if low < WORTHWHILE < high and pair_seconds:
-            ratios = log_gains([a for a, _ in both], [b for _, b in both], higher_is_better=higher)
-            needed = pairs_to_decide(ratios, WORTHWHILE)
+        ratios = log_gains([a for a, _ in both], [b for _, b in both], higher_is_better=higher)
+        value = math.exp(hodges_lehmann(ratios))
+        bounds = signed_rank_interval(ratios)
+        needed: int | None = MIN_PAIRS
+        if bounds is None:
+            note = f"{len(both)} of the {MIN_PAIRS} pairs that a 95% interval needs"
+        else:
+            low, high = math.exp(bounds[0]), math.exp(bounds[1])
+            interval = Interval(low=low, high=high, method=METHOD)
+            needed = pairs_to_decide(ratios, WORTHWHILE) if low < WORTHWHILE < high else None
             if needed and needed > len(both):
-                note = (
-                    f"about {needed} pairs ({(needed - len(both)) * pair_seconds:.0f} s more) "
-                    f"would tell it from {WORTHWHILE:g}"
-                )
+                note = f"about {needed} pairs would tell it from {WORTHWHILE:g}"
+        if note and needed and pair_seconds:
+            note += f": some {(needed - len(both)) * pair_seconds:.0f} s more"
     return Quantity(
         id=f"{pair.id}.{name}.gain",
         label=f"{pair.label}: gain in {metric.label}",
@@ -299,7 +311,7 @@ def _roofline(context: ProbeContext, runs: Sequence[RunResult]) -> Quantity | No
         id="roofline_fraction",
         label="share of the memory-bandwidth roofline in decode steps",
         value=fraction,
-        unit="ratio",
+        unit="share",
         basis=Basis.MEASURED,
         n=len(steps),
         reason=None if fraction is not None else "cache-resident: no MBU",

@@ -7,7 +7,7 @@ separators, binary names for bytes (GiB) and decimal ones for bandwidth (GB/s). 
 unit in the evidence          shown as
 ============================  =======================================================
 ``s``                         µs, ms, s, min, h
-``bytes``                     bytes, KiB, MiB, GiB, TiB
+``bytes``, ``B``              bytes, KiB, MiB, GiB, TiB
 ``bytes/s``                   MB/s, GB/s, TB/s
 ``x``                         1.83x
 ``share``, ``fraction``       71.3%
@@ -50,7 +50,7 @@ _BYTES = (
     (0.0, 1.0, " bytes"),
 )
 _BANDWIDTH = ((1e12, 1e-12, " TB/s"), (1e9, 1e-9, " GB/s"), (0.0, 1e-6, " MB/s"))
-_LADDERS = {"s": _TIME, "bytes": _BYTES, "bytes/s": _BANDWIDTH}
+_LADDERS = {"s": _TIME, "bytes": _BYTES, "B": _BYTES, "bytes/s": _BANDWIDTH}
 _COUNTS = ("bytes", "tokens", "requests", "blocks", "runs", "pairs")
 _FIXED = {
     "x": Scale(1.0, "x", decimals=2),
@@ -115,7 +115,7 @@ def factor(value: float) -> str:
 
 def unit_of(quantity: Quantity) -> str:
     """The unit to show a quantity in: a gain is always a factor, whatever its writer called the unit."""
-    return "x" if quantity.id.endswith(".gain") else quantity.unit
+    return "x" if quantity.id.endswith((".gain", ".adds")) else quantity.unit
 
 
 def point(quantity: Quantity) -> str:

@@ -48,7 +48,7 @@ _KEY_NUMBERS = (
     "disagg.stall_ratio_chunked",
     "disagg.replicas_needed",
 )
-_DEVICE_FIELDS = ("device.name", "gpu.model", "gpu.name", "device", "gpu", "cpu.model", "cpu.name", "cpu", "host.cpu")
+_DEVICE_FIELDS = ("gpu", "processor")
 _WHY = (Conclusion.RECOMMENDED, Conclusion.DOES_NOT_PAY, Conclusion.INCONCLUSIVE)
 
 

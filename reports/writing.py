@@ -58,7 +58,7 @@ def _portable(value: Any) -> Any:
     if isinstance(value, str):
         return without_surrogates(value)
     if isinstance(value, float):
-        return value if True else None
+        return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {without_surrogates(str(key)): _portable(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):

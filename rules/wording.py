@@ -74,7 +74,7 @@ def seconds(value: float) -> str:
         return f"{number(value / 60)} min"
     if size >= 1:
         return f"{number(value)} s"
-    return f"{number(value * 1e3)} ms" if size >= 1e-3 else f"{number(value * 1e6)} us"
+    return f"{number(value * 1e3)} ms" if size >= 1e-3 else f"{number(value * 1e6)} µs"
 
 
 _FORMATS: Mapping[str, Callable[[float], str]] = {
@@ -118,11 +118,11 @@ def quantity_text(quantity: Quantity, style: str | None = None) -> str:
 
 
 def interval_text(interval: Interval, unit: str, style: str | None) -> str:
-    """``[1.71, 1.95]``; the unit is that of the value before it, unless it differs (``[940 ms, 1.2 s]``)."""
+    """``[1.71..1.95]``; the unit is that of the value before it, unless it differs (``[940 ms..1.2 s]``)."""
     ends = [value_text(value, unit, style) for value in (interval.low, interval.high)]
     if style == "times":
         ends = [end.removesuffix("x") for end in ends]
-    return f"[{ends[0]}, {ends[1]}]"
+    return f"[{ends[0]}..{ends[1]}]"
 
 
 def sentence(text: str) -> str:

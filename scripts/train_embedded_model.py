@@ -2,8 +2,9 @@
 
     python scripts/train_embedded_model.py [--output inferdoc/data] [--steps 600]
 
-All text comes from the training split of ``inferdoc.data.corpus``. The run is seeded and uses two threads, so it
-repeats on the same machine and library versions; other processors round differently and give slightly other weights.
+All text comes from the training split of ``inferdoc.data.mixture``. The run is seeded, so it repeats with the same
+number of threads on the same machine and library versions; other processors round differently, and the weights then
+differ slightly.
 """
 
 from __future__ import annotations
@@ -191,10 +192,11 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=4e-3, help="peak learning rate of the target")
     parser.add_argument("--draft-rate", type=float, default=8e-3, help="peak learning rate of the draft")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2, help="1 is faster where others use the cores too")
     options = parser.parse_args()
 
     torch.manual_seed(options.seed)
-    torch.set_num_threads(2)
+    torch.set_num_threads(options.threads)
     torch.use_deterministic_algorithms(True)
     started = time.monotonic()
     tokenizer = train_tokenizer(itertools.islice(rendered(Split.TRAIN, options.seed), 2000))
@@ -223,6 +225,7 @@ def main() -> None:
         json.dumps(
             {
                 "seed": options.seed,
+                "threads": options.threads,
                 "steps": options.steps,
                 "tokens_per_step": options.batch * WINDOW,
                 "train_texts": train_texts,

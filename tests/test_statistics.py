@@ -82,7 +82,7 @@ def test_a_gain_is_the_ratio_in_the_better_direction():
 
 
 def test_a_gain_with_its_interval_worked_by_hand():
-    """Ratios 1, 2, 4, 4, 2, 1: the logs are 0, l, 2l, 2l, l, 0 with l = log 2; their centre is l, their range 0 to 2l."""
+    """Ratios 1, 2, 4, 4, 2, 1: logs of 0, l, 2l, 2l, l, 0 with l = log 2; their centre is l, their range 0 to 2l."""
     estimate, low, high = paired_gain([1.0] * 6, [1.0, 2.0, 4.0, 4.0, 2.0, 1.0], higher_is_better=True)
     assert (estimate, low, high) == pytest.approx((2.0, 1.0, 4.0))
 

@@ -1,4 +1,4 @@
-"""A model without a model: its "K/V" are hashes of everything before them, so that any wrong K/V shows in the tokens."""
+"""A stand-in for a model: its "K/V" are hashes of everything before them, so any wrong K/V shows in the tokens."""
 
 from __future__ import annotations
 

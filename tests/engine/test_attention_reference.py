@@ -73,7 +73,10 @@ def make_case(
         request.num_computed = start
         request.block_ids = [next(order) for _ in range(needed)]
         batch.append(Row(request, count, samples=True))
-        q, k, v = (rng.normal(size=s) for s in ((heads, count, key_dim), (length, kv_heads, key_dim), (length, kv_heads, value_dim)))
+        q, k, v = (
+            rng.normal(size=s)
+            for s in ((heads, count, key_dim), (length, kv_heads, key_dim), (length, kv_heads, value_dim))
+        )
         for position in range(length):
             slot = request.block_ids[position // block_size] * block_size + position % block_size
             keys[slot], values[slot] = k[position], v[position]

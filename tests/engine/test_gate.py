@@ -25,7 +25,15 @@ DECODER = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-GPT2 = {"vocab_size": 97, "n_embd": 32, "n_layer": LAYERS, "n_head": 4, "n_positions": 64, "bos_token_id": 1, "eos_token_id": 2}
+GPT2 = {
+    "vocab_size": 97,
+    "n_embd": 32,
+    "n_layer": LAYERS,
+    "n_head": 4,
+    "n_positions": 64,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 MODELS = {
     "llama": DECODER,
     "qwen2": DECODER,
@@ -36,8 +44,21 @@ MODELS = {
     "phi3": DECODER,
     "gpt_oss": DECODER | {"sliding_window": 6, "num_local_experts": 4, "num_experts_per_tok": 2},
     "llama4_text": DECODER
-    | {"attention_chunk_size": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "intermediate_size_mlp": 48, "no_rope_layers": [1] * 3},
-    "bloom": {"vocab_size": 97, "hidden_size": 32, "n_layer": LAYERS, "n_head": 4, "bos_token_id": 1, "eos_token_id": 2},
+    | {
+        "attention_chunk_size": 8,
+        "num_local_experts": 2,
+        "num_experts_per_tok": 1,
+        "intermediate_size_mlp": 48,
+        "no_rope_layers": [1] * 3,
+    },
+    "bloom": {
+        "vocab_size": 97,
+        "hidden_size": 32,
+        "n_layer": LAYERS,
+        "n_head": 4,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    },
 }
 
 

@@ -54,7 +54,12 @@ def tiny() -> SimpleNamespace:
     for prompt in prompts():
         ids = torch.tensor([prompt])
         output = reference.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=length, do_sample=False, eos_token_id=None, pad_token_id=0
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=length,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
         )
         expected.append(output[0, len(prompt) :].tolist())
     assert all(len(output) == length for output in expected)
@@ -97,15 +102,15 @@ def test_policies_give_the_tokens_of_transformers(generate, tiny, batching, rese
 @pytest.mark.parametrize("budget", [1, 3, 4, 5, 64])
 @pytest.mark.parametrize("caching", [False, True])
 def test_trap_19_chunk_sizes_give_the_tokens_of_transformers(generate, tiny, budget, caching):
-    config = replace(
-        BASE, max_num_batched_tokens=budget, max_num_seqs=min(budget, 4), enable_prefix_caching=caching
-    )
+    config = replace(BASE, max_num_batched_tokens=budget, max_num_seqs=min(budget, 4), enable_prefix_caching=caching)
     assert generate(config).outputs == tiny.expected
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 8, 16])
 def test_block_sizes_give_the_tokens_of_transformers(generate, tiny, block_size):
-    config = replace(BASE, block_size=block_size, num_kv_blocks=BASE.kv_tokens // block_size, enable_prefix_caching=True)
+    config = replace(
+        BASE, block_size=block_size, num_kv_blocks=BASE.kv_tokens // block_size, enable_prefix_caching=True
+    )
     assert generate(config).outputs == tiny.expected
 
 

@@ -20,7 +20,13 @@ def test_times_of_one_request(serve):
     assert request.itl_s == [0.25, 0.25, 0.25]
     assert request.tpot_s == 0.25
     assert run.result.duration_s == 13.75
-    assert [(s.start_s, s.duration_s) for s in run.steps] == [(10.0, 2.0), (12.0, 1.0), (13.0, 0.25), (13.25, 0.25), (13.5, 0.25)]
+    assert [(s.start_s, s.duration_s) for s in run.steps] == [
+        (10.0, 2.0),
+        (12.0, 1.0),
+        (13.0, 0.25),
+        (13.25, 0.25),
+        (13.5, 0.25),
+    ]
 
 
 def test_the_first_token_is_no_inter_token_gap():
@@ -61,7 +67,11 @@ def test_a_long_prompt_stalls_decodes_unless_it_is_chunked(serve):
     for chunked in (False, True):
         running, long = Request(0, [1], 9), Request(1, [2] * 20, 1, arrival_s=2.5)
         config = EngineConfig(
-            max_model_len=64, num_kv_blocks=64, block_size=4, max_num_seqs=2, max_num_batched_tokens=8,
+            max_model_len=64,
+            num_kv_blocks=64,
+            block_size=4,
+            max_num_seqs=2,
+            max_num_batched_tokens=8,
             enable_chunked_prefill=chunked,
         )
         serve(config, [running, long], seconds=lambda batch: float(batch.num_tokens))

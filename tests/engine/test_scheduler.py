@@ -136,9 +136,7 @@ def test_a_request_that_stays_short_fails_the_run(serve):
 def test_trap_20_abort_at_every_step_leaks_nothing(batching, caching, at_step, victim):
     """Waiting, half way through its prompt, decoding, padding or done: abort twice, while a step runs."""
     requests = [Request(i, [5] * 9 + [i], 2 + i % 2) for i in range(4)]
-    config = replace(
-        BASE, num_kv_blocks=9, max_num_batched_tokens=8, batching=batching, enable_prefix_caching=caching
-    )
+    config = replace(BASE, num_kv_blocks=9, max_num_batched_tokens=8, batching=batching, enable_prefix_caching=caching)
     scheduler = make_scheduler(config)
     for request in requests:
         scheduler.add(request)

@@ -30,13 +30,15 @@ class Runner:
         return [7] * sum(row.samples for row in batch.rows)
 
 clock = Clock()
-config = inferdoc.engine.config.EngineConfig(max_model_len=32, num_kv_blocks=9, block_size=4, enable_prefix_caching=True)
+config = inferdoc.engine.config.EngineConfig(
+    max_model_len=32, num_kv_blocks=9, block_size=4, enable_prefix_caching=True
+)
 requests = [inferdoc.engine.request.Request(i, [1] * 9, 3, arrival_s=2.0 * i) for i in range(3)]
 result = Engine(Runner(), config, clock).run(requests)
 try:
     import torch
 except ModuleNotFoundError:
-    print(len(result.steps), [r.output for r in requests], [r.num_cached for r in requests], [r.e2e_s for r in requests])
+    print(len(result.steps), *([getattr(r, name) for r in requests] for name in ("output", "num_cached", "e2e_s")))
 """
 
 

@@ -91,9 +91,10 @@ def test_gain_of_a_latency_is_above_one_when_it_falls() -> None:
 
 def test_five_pairs_have_no_interval_and_say_what_is_missing() -> None:
     gain = compare(make_context(), make_pair({"off": [1.0] * 5, "on": [2.0] * 5}), 5).metrics["throughput"].gain
-    assert gain.value is None
-    assert gain.reason is not None
-    assert gain.reason.startswith("5 of the 6 pairs")
+    assert gain.value == pytest.approx(2.0)
+    assert gain.interval is None
+    assert gain.note is not None
+    assert gain.note.startswith("5 of the 6 pairs")
 
 
 def test_a_metric_without_values_says_why_and_is_not_zero() -> None:

@@ -285,8 +285,9 @@ def evidence() -> Evidence:
         ),
         environment=Environment(
             fields={
-                "device.name": EnvironmentField(state="value", value="2-core CPU, host RAM", source="/proc/cpuinfo"),
-                "device.free_bytes": EnvironmentField(state="value", value=6.2e9, unit="bytes", source="/proc/meminfo"),
+                "gpu": EnvironmentField(state="not_applicable", source="runs on the CPU"),
+                "processor": EnvironmentField(state="value", value="2-core CPU, host RAM", source="/proc/cpuinfo"),
+                "memory_free": EnvironmentField(state="value", value=6.2e9, unit="B", source="/proc/meminfo"),
                 "cuda": EnvironmentField(state="not_applicable", source="torch"),
                 "clocks": EnvironmentField(state="unknown", source="/sys"),
                 "temperature": EnvironmentField(state="error", source="/sys/class/thermal"),

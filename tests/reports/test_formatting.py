@@ -18,6 +18,7 @@ from inferdoc.reports import formatting
         (0.0, "s", "0 s"),
         (6_366_951_833.0, "bytes", "5.93 GiB"),
         (512.0, "bytes", "512 bytes"),
+        (6_366_951_833.0, "B", "5.93 GiB"),
         (4_810_752.0, "bytes", "4.59 MiB"),
         (3.35e12, "bytes/s", "3.35 TB/s"),
         (12.8e9, "bytes/s", "12.8 GB/s"),

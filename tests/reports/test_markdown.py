@@ -51,7 +51,7 @@ def test_too_long_a_report_is_cut_by_whole_sections(complete: Case) -> None:
     evidence, diagnosis = complete
     finding = diagnosis.findings[0]
     diagnosis.findings = [finding.model_copy(update={"rule_id": f"r{i}", "text": "x" * 480}) for i in range(30)] * 3
-    fields = dict.fromkeys((f"field {i}" for i in range(40)), evidence.environment.fields["device.name"])
+    fields = dict.fromkeys((f"field {i}" for i in range(40)), evidence.environment.fields["processor"])
     evidence.environment.fields = {
         name: field.model_copy(update={"value": "y" * 480, "source": "z" * 480}) for name, field in fields.items()
     }

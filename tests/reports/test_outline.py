@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from inferdoc.evidence import Conclusion, Diagnosis, Evidence, Question, Slo
+from inferdoc.evidence import Conclusion, Diagnosis, EnvironmentField, Evidence, Question, Slo
 from inferdoc.reports.outline import device_name, lead_metric, metric_name, outline
 
 Case = tuple[Evidence, Diagnosis]
@@ -94,6 +94,8 @@ def test_the_drawn_metric_is_the_one_that_the_finding_quotes(complete: Case) -> 
 def test_device_is_named_or_not_known(complete: Case, bare: Case) -> None:
     assert device_name(complete[0].environment) == "2-core CPU, host RAM"
     assert device_name(bare[0].environment) == "not known"
+    complete[0].environment.fields["gpu"] = EnvironmentField(state="value", value="NVIDIA H200", source="nvml")
+    assert device_name(complete[0].environment) == "NVIDIA H200"
 
 
 def test_metric_names() -> None:

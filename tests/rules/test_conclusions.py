@@ -107,8 +107,8 @@ CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
     ("distillation", "met", known({"latency.slo_share": 0.6}, TPOT), NOT_NEEDED, "60% of the objective"),
     ("distillation", "missed", known({"latency.slo_share": 1.6}, TPOT), NOT_MEASURED, "not yet supported"),
     # question 2
-    ("prefix-caching", "both gain", gains("prefix_caching", UP, UP), RECOMMENDED, "1.80x [1.60, 2.00], 6 pairs"),
-    ("prefix-caching", "TTFT alone gains", gains("prefix_caching", FLAT, UP), RECOMMENDED, "1.00x [0.98, 1.02]"),
+    ("prefix-caching", "both gain", gains("prefix_caching", UP, UP), RECOMMENDED, "1.80x [1.60..2.00], 6 pairs"),
+    ("prefix-caching", "TTFT alone gains", gains("prefix_caching", FLAT, UP), RECOMMENDED, "1.00x [0.98..1.02]"),
     ("prefix-caching", "TTFT unknown", gains("prefix_caching", UP, None), RECOMMENDED, "unknown (no pairs)"),
     ("prefix-caching", "neither gains", gains("prefix_caching", FLAT, FLAT), DOES_NOT_PAY, "less than 1.05x"),
     ("prefix-caching", "objective loses", gains("prefix_caching", DOWN, UP), DOES_NOT_PAY, "For your objective"),
@@ -188,7 +188,7 @@ CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
     ("max-num-batched-tokens", "not held", known({"disagg.itl_slo_margin": 0.5}, TPOT), NOT_MEASURED, "not yet"),
     # question 4
     ("paged-attention", "budget does not bind", paged(0, UP), NOT_NEEDED, "below which paging starts to pay"),
-    ("paged-attention", "binds and gains", paged(1, UP), RECOMMENDED, "1.80x [1.60, 2.00]"),
+    ("paged-attention", "binds and gains", paged(1, UP), RECOMMENDED, "1.80x [1.60..2.00]"),
     ("paged-attention", "binds, no gain", paged(1, FLAT), DOES_NOT_PAY, "less than 1.05x"),
     ("paged-attention", "binds, loses", paged(1, DOWN), DOES_NOT_PAY, "0.80x"),
     ("paged-attention", "binds, straddles", paged(1, OPEN), INCONCLUSIVE, "straddles 1.05x"),

@@ -84,7 +84,7 @@ def test_severity_follows_the_sure_end_of_the_gain(make: Any, judge: Any, gain: 
 def test_an_inconclusive_finding_says_how_much_longer_to_measure(make: Any, judge: Any) -> None:
     make.fits().compare("chunked_prefill.interference", itl_max=OPEN, note="needs 4 more pairs, 31 s")
     finding = judge.finding(make, "chunked-prefill")
-    assert finding.text == ("Itl_max gain 1.06x [0.97, 1.15], 6 pairs straddles 1.05x (needs 4 more pairs, 31 s).")
+    assert finding.text == ("Itl_max gain 1.06x [0.97..1.15], 6 pairs straddles 1.05x (needs 4 more pairs, 31 s).")
     assert (finding.severity, finding.confidence) == ("none", "low")
 
 

@@ -87,7 +87,7 @@ def test_an_objective_inside_the_interval_is_undecided(make: Any, judge: Any) ->
     interval = make.comparisons["prefix_caching.open"].metrics["ttft_p95"].gain.interval
     on.interval = interval.model_copy(update={"low": 0.25, "high": 0.4})
     (line,) = [line for line in judge(make).verdict.lines if line.startswith("Objectives: ")]
-    assert "missed without prefix caching (620 ms), undecided with it (310 ms [250 ms, 400 ms])" in line
+    assert "missed without prefix caching (620 ms), undecided with it (310 ms [250 ms..400 ms])" in line
 
 
 def test_an_objective_that_was_not_measured_says_so_and_tpot_falls_back_to_the_load(make: Any, judge: Any) -> None:

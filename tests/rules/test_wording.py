@@ -34,7 +34,7 @@ def gain(
         (wording.bytes_(114688), "112 KiB"),
         (wording.bytes_(1), "1 B"),
         (wording.seconds(0.0412), "41.2 ms"),
-        (wording.seconds(0.00085), "850 us"),
+        (wording.seconds(0.00085), "850 µs"),
         (wording.seconds(3.1), "3.10 s"),
         (wording.seconds(720), "12.0 min"),
         (wording.seconds(0), "0 s"),
@@ -46,7 +46,7 @@ def test_numbers_are_short_and_carry_their_unit(text: str, expected: str) -> Non
 
 
 def test_a_gain_shows_its_interval_and_its_pairs() -> None:
-    assert wording.quantity_text(gain(1.827, 1.71, 1.951)) == "1.83x [1.71, 1.95], 6 pairs"
+    assert wording.quantity_text(gain(1.827, 1.71, 1.951)) == "1.83x [1.71..1.95], 6 pairs"
     assert wording.quantity_text(gain(1.827, n=1)) == "1.83x, 1 pair"
 
 

@@ -1,0 +1,181 @@
+"""Windows, arrivals, fitted step times and what fits into a budget."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inferdoc.engine.config import EngineConfig
+from inferdoc.engine.engine import Engine
+from inferdoc.engine.kv_manager import KVUse
+from inferdoc.engine.request import Request
+from inferdoc.engine.steplog import Step
+from inferdoc.probes.context import Collector, ProbeContext, Settings, spread_ties
+from inferdoc.probes.kv_fragmentation import comparisons as fragmentation_pairs
+from inferdoc.probes.output_variance import comparisons as variance_pairs
+from inferdoc.probes.plan import choose_window, make_plan, smallest_slice
+from inferdoc.simulator import ModelledRunner, StepTimes, VirtualClock
+from inferdoc.traces import Trace, read_trace
+
+TIMES = StepTimes(base=0.001, token=0.0001, row=0.0002, context=1e-6, relative_error=0.0)
+
+
+def write_trace(path: Path, rows: list[tuple[float, int, int]]) -> Trace:
+    path.write_text("timestamp,prompt_tokens,completion_tokens\n" + "".join(f"{t},{i},{o}\n" for t, i, o in rows))
+    return read_trace(path)
+
+
+def make_context(trace: Trace, left_s: float, **config: Any) -> ProbeContext:
+    """A context whose only working parts are those that planning needs."""
+    fixed = SimpleNamespace(vocab_size=100, eos_token_ids=(), times=TIMES)
+    context = ProbeContext(
+        settings=Settings(),
+        trace=trace,
+        spec=fixed,  # type: ignore[arg-type]
+        loaded=fixed,  # type: ignore[arg-type]
+        device=None,  # type: ignore[arg-type]
+        runner=None,  # type: ignore[arg-type]
+        base=EngineConfig(**{"max_model_len": 512, "num_kv_blocks": 256, **config}),
+        budget_bytes=0,
+        memory=None,  # type: ignore[arg-type]
+        kv_capacity_tokens=10**6,
+        bandwidth=None,  # type: ignore[arg-type]
+        sweep=fixed,  # type: ignore[arg-type]
+        real_outputs=False,
+        found=Collector(),
+        progress=lambda text: None,
+        deadline=0.0,
+    )
+    context.found.add(
+        "fit.kv_demand_p99_tokens",
+        "demand",
+        1000,
+        "tokens",
+        basis="modelled",  # type: ignore[arg-type]
+    )
+    context.__class__ = type("_Timed", (ProbeContext,), {"left_s": left_s})
+    return context
+
+
+def test_ties_of_a_coarse_clock_are_spread_to_the_next_tick() -> None:
+    assert spread_ties(np.array([0.0, 0.0, 0.0, 3.0, 6.0, 6.0])).tolist() == [0.0, 1.0, 2.0, 3.0, 6.0, 7.5]
+
+
+def test_distinct_arrivals_stay_as_they_are() -> None:
+    assert spread_ties(np.array([5.0, 5.5, 9.0])).tolist() == [0.0, 0.5, 4.0]
+
+
+def test_the_window_has_the_work_of_the_whole_trace(tmp_path: Path) -> None:
+    lengths = [(100, 10)] * 10 + [(10, 1)] * 10 + [(55, 5), (55, 6)] * 5
+    trace = write_trace(tmp_path / "t.csv", [(float(i), *pair) for i, pair in enumerate(lengths)])
+    start, count = choose_window(trace, 10)
+    chosen = lengths[start : start + count]
+    assert count == 10
+    assert sum(i for i, _ in chosen) / 10 == pytest.approx(sum(i for i, _ in lengths) / 30, rel=0.05)
+    assert sum(o for _, o in chosen) / 10 == pytest.approx(sum(o for _, o in lengths) / 30, rel=0.05)
+
+
+def test_a_window_never_exceeds_the_trace(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t.csv", [(0.0, 10, 2), (1.0, 10, 2)])
+    assert choose_window(trace, 64) == (0, 2)
+
+
+def test_open_arrivals_have_the_rate_asked_for(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t.csv", [(float(i * i), 10, 2) for i in range(40)])
+    context = make_context(trace, 1e6)
+    make_plan(context, [])
+    arrivals = context.open_arrivals(5.0)
+    assert len(arrivals) / arrivals[-1] == pytest.approx(5.0)
+    assert arrivals[0] == 0.0
+    recorded = [r.arrival_s for r in context.slice]
+    assert [a / arrivals[-1] for a in arrivals] == pytest.approx(
+        [(r - recorded[0]) / (recorded[-1] - recorded[0]) for r in recorded]
+    )
+
+
+def test_step_times_are_recovered_from_steps_made_with_them() -> None:
+    rng = np.random.default_rng(0)
+    steps = []
+    for _ in range(60):
+        tokens, rows, context = (int(rng.integers(0, n)) for n in (256, 8, 4000))
+        seconds = TIMES.seconds(prefill_tokens=tokens, decode_rows=rows, context_tokens=context)
+        steps.append(Step(0.0, seconds, 0.0, tokens, rows, 0, rows, 0, context, KVUse(0, 0, 0, 0)))
+    fitted = StepTimes.fit(steps)
+    assert fitted.relative_error < 1e-6
+    assert (fitted.base, fitted.token, fitted.row, fitted.context) == pytest.approx((0.001, 0.0001, 0.0002, 1e-6))
+
+
+def test_a_predicted_run_takes_the_sum_of_its_steps() -> None:
+    clock = VirtualClock()
+    config = EngineConfig(max_model_len=64, num_kv_blocks=16)
+    run = Engine(ModelledRunner(TIMES, clock), config, clock).run([Request(0, [1] * 10, 3)])
+    prompt = 0.001 + 10 * 0.0001 + 10e-6
+    decodes = sum(0.001 + 0.0002 + n * 1e-6 for n in (11, 12))
+    assert run.duration_s == pytest.approx(prompt + decodes)
+
+
+def test_with_time_enough_everything_runs_on_a_longer_slice(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t.csv", [(i / 10, 50, 20) for i in range(200)])
+    context = make_context(trace, 1e6)
+    plan = make_plan(context, variance_pairs(context) + fragmentation_pairs(context))
+    assert all(step.dropped is None for step in plan.steps)
+    assert len(context.slice) == 200
+
+
+def test_the_slice_shrinks_to_its_floor_before_anything_is_dropped(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t.csv", [(i / 10, 50, 20) for i in range(200)])
+    context = make_context(trace, 1e6)
+    pairs = variance_pairs(context) + fragmentation_pairs(context)
+    floor = smallest_slice(context.base)
+    needed = sum(s.estimated_s for s in make_plan(context, pairs).steps) * floor / 200
+    tight = make_context(trace, needed / 0.9 * 1.01)
+    plan = make_plan(tight, pairs)
+    assert len(tight.slice) == floor
+    assert all(step.dropped is None for step in plan.steps)
+
+
+def test_pairs_are_dropped_from_the_last_question_up_and_say_what_they_need(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t.csv", [(i / 10, 50, 20) for i in range(200)])
+    context = make_context(trace, 1e6)
+    pairs = variance_pairs(context) + fragmentation_pairs(context)
+    floor = smallest_slice(context.base)
+    first = make_plan(context, pairs).steps[0].estimated_s * floor / 200
+    tight = make_context(trace, first / 0.9 * 1.01)
+    plan = make_plan(tight, pairs)
+    assert [pair.id for pair in plan.run] == [pairs[0].id]
+    dropped = [step for step in plan.steps if step.dropped]
+    assert [step.id for step in dropped] == [pair.id for pair in pairs[1:]]
+    assert all("more" in str(step.dropped) for step in dropped)
+
+
+def test_a_prediction_leaves_no_trace(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t.csv", [(i / 10, 50, 20) for i in range(200)])
+    context = make_context(trace, 1e6)
+    make_plan(context, variance_pairs(context))
+    assert context.saturation == {}
+    assert context.runs == {}
+    assert context.found.comparisons == {}
+
+
+def test_budgets_of_question_4_are_distinct_and_hold_the_longest_request(tmp_path: Path) -> None:
+    rows = [(i / 10, 50, 20) for i in range(40)] + [(5.0, 400, 30)]
+    context = make_context(write_trace(tmp_path / "t.csv", rows), 1e6)
+    budgets = {pair.id: pair.off.kv_tokens for pair in fragmentation_pairs(context)}
+    assert budgets == {
+        "paged_attention.real": 4096,
+        "paged_attention.p100": 1008,  # 1000 tokens of demand in blocks of 16
+        "paged_attention.p50": 512,  # half of it
+        "paged_attention.p25": 448,  # 430 tokens and a block: below, the longest request could not run
+    }
+
+
+def test_baselines_reserve_whole_lengths_where_the_budget_holds_one(tmp_path: Path) -> None:
+    context = make_context(write_trace(tmp_path / "t.csv", [(i / 10, 50, 20) for i in range(40)]), 1e6)
+    kinds = {pair.off.kv_tokens >= 512: pair.off.reservation for pair in fragmentation_pairs(context)}
+    assert kinds == {True: "max-model-len", False: "per-request"}
+    assert all(replace(p.off, reservation="paged") == p.on for p in fragmentation_pairs(context))
