@@ -35,7 +35,7 @@ from inferdoc.probes.context import Collector, ProbeContext
 from inferdoc.probes.hardware_fit import observe_without_model
 from inferdoc.probes.paired import compare
 from inferdoc.probes.plan import Plan, make_plan
-from inferdoc.probes.stack import measure_stack
+from inferdoc.probes.stack import measure_stack, stackable
 from inferdoc.progress import Progress
 from inferdoc.traces import Trace
 
@@ -164,8 +164,9 @@ def _measure(session: _Session, context: ProbeContext, progress: Progress, rank:
         return
     try:
         recommended = rank(session.evidence())
-        progress.stage(f"measuring what was recommended as a stack: {', '.join(recommended) or 'nothing'}")
-        measure_stack(context, recommended)
+        if len(steps := stackable(recommended)) > 1:
+            progress.stage(f"measuring as a stack: {', then '.join(steps)}")
+            measure_stack(context, steps)
     except KeyboardInterrupt:
         session.interrupted = True
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
 from inferdoc.engine.engine import RunResult
 from inferdoc.engine.steplog import Step
@@ -97,6 +98,7 @@ def observe(context: ProbeContext) -> None:
         reason=None if live and live.value is not None else "not run",
     )
     _waste(context)
+    _pressure(context)
     _block_sizes(context)
     _pays_below(context)
 
@@ -166,6 +168,32 @@ def _waste(context: ProbeContext) -> None:
         lambda s: s.kv.external,
         lambda s: full.config.kv_tokens if full else 1,
         "max-model-len reservation was not run",
+    )
+
+
+def _pressure(context: ProbeContext) -> None:
+    """Preemptions at the smallest budget that was run, and what torch's allocator holds but cannot hand out."""
+    paged = [run["on"] for id, run in context.runs.items() if id.startswith("paged_attention.") and "on" in run]
+    tight = min(paged, key=lambda run: run.config.kv_tokens, default=None)
+    context.found.add(
+        "fragmentation.preemptions_paged",
+        f"preemptions with paged KV at {tight.config.kv_tokens:,} tokens" if tight else "preemptions with paged KV",
+        float(sum(request.preemptions for request in tight.requests)) if tight else None,
+        "preemptions",
+        Basis.MEASURED,
+        exact=True,
+        n=len(tight.requests) if tight else None,
+        reason=None if tight else "paged KV was not run",
+    )
+    on_card = context.device.kind == "cuda"
+    context.found.add(
+        "fragmentation.allocator_unusable_bytes",
+        "split blocks that torch's allocator holds and does not use",
+        torch.cuda.memory_stats(context.runner.device)["inactive_split_bytes.all.current"] if on_card else None,
+        "bytes",
+        Basis.MEASURED,
+        exact=True,
+        reason=None if on_card else "only on CUDA does torch's allocator tell",
     )
 
 

@@ -287,14 +287,15 @@ def _gain(
 
 
 def _outputs(off: RunResult, on: RunResult) -> Outputs:
-    """Greedy outputs of the first run of each arm, token by token."""
-    different = [(a, b) for a, b in zip(off.requests, on.requests, strict=True) if a.output != b.output]
+    """Greedy outputs of the first run of each arm, token by token, of the requests that both of them completed."""
+    both = [(a, b) for a, b in zip(off.requests, on.requests, strict=True) if a.completed and b.completed]
+    different = [(a, b) for a, b in both if a.output != b.output]
     first = None
     if different:
         a, b = different[0]
         at = next(i for i, (x, y) in enumerate(zip(a.output, b.output, strict=True)) if x != y)
         first = f"request {a.id}, output token {at + 1}"
-    return Outputs(requests=len(off.requests), identical=len(off.requests) - len(different), first_difference=first)
+    return Outputs(requests=len(both), identical=len(both) - len(different), first_difference=first)
 
 
 def _roofline(context: ProbeContext, runs: Sequence[RunResult]) -> Quantity | None:

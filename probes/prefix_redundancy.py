@@ -77,13 +77,21 @@ def observe(context: ProbeContext) -> None:
         )
     run = context.runs.get("prefix_caching.saturated", {}).get("on")
     prompts = sum(request.prompt_length for request in run.requests) if run else 0
+    rate = sum(request.num_cached for request in run.requests) / prompts if run else None
+    note = None
+    if rate is not None and whole.hit_rate is not None and rate > whole.hit_rate:
+        note = "above the whole trace's ideal rate: the measured slice repeats more than the trace does"
+        for comparison in found.comparisons.values():
+            if comparison.technique == "prefix_caching":
+                comparison.notes.append(note)
     found.add(
         "prefix.measured_hit_rate",
         "hit rate measured with prefix caching on, from an empty cache",
-        sum(request.num_cached for request in run.requests) / prompts if run else None,
+        rate,
         "share",
         Basis.MEASURED,
         n=len(run.requests) if run else None,
         exact=True,
         reason=None if run else (reason or "prefix caching was not run"),
+        note=note,
     )

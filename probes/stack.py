@@ -21,15 +21,17 @@ SWITCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """Techniques that the engine can switch: configuration off and on."""
 
 
+def stackable(techniques: Sequence[str]) -> list[str]:
+    """Those that the engine can switch, in the same order."""
+    return [technique for technique in techniques if technique in SWITCHES]
+
+
 def measure_stack(context: ProbeContext, techniques: Sequence[str]) -> None:
-    """Add the techniques one by one, in the order given, and record what each adds as ``stack.<technique>.adds``.
+    """Add techniques that the engine can switch, one by one, and record what each adds as ``stack.<technique>.adds``.
 
     All arms run in each round, in one order and then in the other, so that drift hits them alike. The load is
     saturated; the metric is throughput, or the median TTFT where latency is the objective.
     """
-    techniques = [technique for technique in techniques if technique in SWITCHES]
-    if len(techniques) < 2:
-        return
     config = context.config(**{k: v for technique in techniques for k, v in SWITCHES[technique][0].items()})
     arms = [config]
     for technique in techniques:

@@ -136,8 +136,19 @@ def build(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     return model
 
 
-def train(model: LlamaForCausalLM, windows: Tensor, *, batch: int, rate: float, name: str) -> float:
-    """One pass over `windows`; matrices by Muon, the rest by AdamW. Returns the mean loss of the last tenth in nats."""
+def train(
+    model: LlamaForCausalLM,
+    windows: Tensor,
+    *,
+    batch: int,
+    rate: float,
+    name: str,
+    teacher: LlamaForCausalLM | None = None,
+) -> float:
+    """One pass over `windows`; matrices by Muon, the rest by AdamW. Returns the mean loss of the last tenth in nats.
+
+    With a `teacher` the model learns the teacher's probabilities instead of the text (cross entropy to both is in nats).
+    """
     matrices = [weight for key, weight in model.named_parameters() if weight.ndim == 2 and "embed" not in key]
     rest = [weight for key, weight in model.named_parameters() if weight.ndim != 2 or "embed" in key]
     optimizers = [
@@ -156,7 +167,8 @@ def train(model: LlamaForCausalLM, windows: Tensor, *, batch: int, rate: float, 
     model.train()
     for step in range(steps):
         ids = windows[step * batch : (step + 1) * batch]
-        loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+        logits = model(input_ids=ids, use_cache=False).logits[:, :-1].flatten(0, 1)
+        loss = torch.nn.functional.cross_entropy(logits, _wanted(ids, teacher))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer, schedule in zip(optimizers, schedules, strict=True):
@@ -170,6 +182,14 @@ def train(model: LlamaForCausalLM, windows: Tensor, *, batch: int, rate: float, 
     model.eval()
     last = losses[-max(1, steps // 10) :]
     return sum(last) / len(last)
+
+
+@torch.no_grad()
+def _wanted(ids: Tensor, teacher: LlamaForCausalLM | None) -> Tensor:
+    """What should follow each position of `ids`: a token id, or a row of the teacher's probabilities."""
+    if teacher is None:
+        return ids[:, 1:].flatten()
+    return teacher(input_ids=ids, use_cache=False).logits[:, :-1].flatten(0, 1).softmax(-1)
 
 
 @torch.inference_mode()

@@ -15,7 +15,7 @@ _GIB = 1024**3
 
 
 def doctor() -> None:
-    """Prints `collect`."""
+    """Say what was found (card, driver, torch, triton, memory) and what will work here."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

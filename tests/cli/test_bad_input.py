@@ -98,7 +98,7 @@ def test_unsupported_architecture_by_name_with_what_still_works(call: Call, tmp_
     path = write(tmp_path / "config.json", json.dumps(config))
     trace = write(tmp_path / "t.csv", "timestamp,prompt_tokens,completion_tokens\n1,10,5\n2,10,5\n")
     result = call("diagnose", "--model", path, "--load-format", "dummy", "--trace", trace)
-    expect(result, "Bloom", "sizing")
+    expect(result, "BloomForCausalLM", "Sizing and trace analysis still work")
 
 
 def test_impossible_objective(call: Call) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -84,9 +85,11 @@ class HashRunner:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
-    """Tiny matrices gain nothing from threads, and test processes run side by side."""
+def _small_runs_are_fast() -> None:
+    """Tiny matrices gain nothing from threads, and test processes run side by side. Each run of the engine collects
+    garbage first, which takes long over all that torch and transformers have loaded unless that is set aside."""
     torch.set_num_threads(1)
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

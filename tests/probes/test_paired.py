@@ -163,3 +163,17 @@ def test_arms_must_differ_in_one_field_at_equal_kv() -> None:
         Pair(**{**common, "on": OFF})
     with pytest.raises(AssertionError, match="equal KV"):
         Pair(**{**common, "on": EngineConfig(max_model_len=64, num_kv_blocks=17)})
+
+
+def test_requests_cut_short_have_no_outputs_to_compare() -> None:
+    def trial(context: Any, pair: Pair, config: EngineConfig) -> Trial:
+        run = make_run(config, [7, 8])
+        cut = Request(1, [1], 10)
+        cut.tokens += [5] * (3 if config.enable_prefix_caching else 4)
+        run.requests.append(cut)
+        return Trial(values={"throughput": 1.0}, run=run)
+
+    pair = Pair(**{**make_pair({"off": [], "on": []}).__dict__, "trial": trial})
+    outputs = compare(make_context(), pair, 6).outputs
+    assert outputs is not None
+    assert (outputs.requests, outputs.identical) == (1, 1)
