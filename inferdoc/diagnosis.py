@@ -234,8 +234,8 @@ def _workload(trace: Trace, context: ProbeContext | None) -> Workload:
     return workload.model_copy(
         update={
             "slice_requests": len(part),
-            "slice_window": f"{len(part)} requests from row {first} on"
-            + (f", the densest {part.duration_s:.1f} s" if part.duration_s is not None else ""),
+            "slice_window": f"{len(part)} consecutive requests from row {first} on, whose lengths are most like the "
+            "whole trace's",
         }
     )
 

@@ -32,7 +32,7 @@ class Settings:
 
     objective: Objective = Objective.THROUGHPUT
     slo: tuple[Slo, ...] = ()
-    budget_s: float = 180.0
+    budget_s: float = 300.0
     load: float = 0.7
     """Open-loop arrival rate as a share of the off arm's measured saturation."""
     replicas: int | None = None

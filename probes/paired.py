@@ -33,6 +33,10 @@ WORTHWHILE = 1.05
 """The gain that the estimate of "how much longer to measure" wants to resolve; what pays is for the rules to say."""
 
 
+MOST_PAIRS = 200
+"""Beyond this nobody waits for the answer, so no number of seconds is named."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """What one run of one arm gave."""
@@ -268,7 +272,10 @@ def _gain(
             low, high = math.exp(bounds[0]), math.exp(bounds[1])
             interval = Interval(low=low, high=high, method=METHOD)
             needed = pairs_to_decide(ratios, WORTHWHILE) if low < WORTHWHILE < high else None
-            if needed and needed > len(both):
+            if needed and needed > MOST_PAIRS:
+                note = f"more than {MOST_PAIRS} pairs would be needed to tell it from {WORTHWHILE:g}"
+                needed = None
+            elif needed and needed > len(both):
                 note = f"about {needed} pairs would tell it from {WORTHWHILE:g}"
         if note and needed and pair_seconds:
             note += f": some {(needed - len(both)) * pair_seconds:.0f} s more"

@@ -15,6 +15,8 @@ from inferdoc.probes.paired import Pair, run_slice
 from inferdoc.traces import Trace, with_token_ids
 
 LARGEST_SLICE = 256
+STACK_SHARE = 1.5
+"""Time kept for measuring the stack, as a multiple of the longest saturated comparison."""
 USABLE = 0.9
 """Share of the remaining time that is planned; estimates are off by some percent, and the report takes a moment."""
 
@@ -61,9 +63,11 @@ def make_plan(context: ProbeContext, pairs: Sequence[Pair]) -> Plan:
     _set_slice(context, floor)
     at_floor = {pair.id: _estimate(context, pair) * context.settings.pairs for pair in pairs}
     left = context.left_s * USABLE
+    # The stack of what is recommended comes last, and takes about three arms in place of two.
+    stack = STACK_SHARE * max((at_floor[pair.id] for pair in pairs if pair.load == "saturated"), default=0.0)
     # A pair with a trial of its own does not run the slice, so its length does not grow with it.
     fixed = sum(at_floor[pair.id] for pair in pairs if pair.trial is not None)
-    scaled = sum(at_floor.values()) - fixed
+    scaled = sum(at_floor.values()) - fixed + stack
     factor = max(1.0, (left - fixed) / scaled) if scaled else 1.0
     size = min(int(floor * factor), LARGEST_SLICE, len(context.trace))
     if size > floor:

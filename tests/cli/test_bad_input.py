@@ -71,7 +71,7 @@ def test_senseless_lengths_name_the_line(call: Call, tmp_path: Path, bad: str) -
 
 def test_prompts_beyond_the_context_are_the_users_to_mend(call: Call, tmp_path: Path) -> None:
     trace = write(tmp_path / "t.csv", "timestamp,prompt_tokens,completion_tokens\n1,100000,5\n")
-    expect(call("diagnose", "--trace", trace), "4096", "--length-scale")
+    expect(call("diagnose", "--trace", trace), "4,096", "--length-scale")
 
 
 def test_model_directory_without_config(call: Call, tmp_path: Path) -> None:

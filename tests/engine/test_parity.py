@@ -17,7 +17,6 @@ from inferdoc.engine.engine import Engine
 from inferdoc.engine.gate import check_model
 from inferdoc.engine.request import Request
 from inferdoc.engine.runner import EagerRunner
-from inferdoc.errors import ModelError
 from inferdoc.models import LoadedModel, embedded_path, load_model
 
 NEW_TOKENS = 32
@@ -61,11 +60,7 @@ def load_smollm2() -> LoadedModel:
 
 
 def load_embedded() -> LoadedModel:
-    try:
-        folder = embedded_path()
-    except ModelError as error:
-        pytest.skip(str(error))
-    return load_model(folder, dtype="float64")
+    return load_model(embedded_path(), dtype="float64")
 
 
 @pytest.fixture(scope="module")

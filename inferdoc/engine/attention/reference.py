@@ -90,15 +90,15 @@ def paged_attention(
     if layout.decode_tokens is not None:
         at = slice(None) if layout.all_decodes else layout.decode_tokens
         rows = query[:, at].transpose(0, 1).unsqueeze(2)  # [R, H, 1, Dk]
-        k = keys[layout.decode_slots].transpose(1, 2)  # [R, Hkv, L, Dk]
-        v = values[layout.decode_slots].transpose(1, 2)
+        k = _gather(keys, layout.decode_slots).transpose(1, 2)  # [R, Hkv, L, Dk]
+        v = _gather(values, layout.decode_slots).transpose(1, 2)
         visible = layout.decode_age >= 0
         if spec.window is not None:
             visible &= layout.decode_age < spec.window
         out[at] = _attend(rows, k, v, visible[:, None, None, :], spec, sinks)[:, :, 0]
     for chunk in layout.chunks:
-        k = keys[chunk.slots].transpose(0, 1).unsqueeze(0)
-        v = values[chunk.slots].transpose(0, 1).unsqueeze(0)
+        k = _gather(keys, chunk.slots).transpose(0, 1).unsqueeze(0)
+        v = _gather(values, chunk.slots).transpose(0, 1).unsqueeze(0)
         queries, length = chunk.end - chunk.begin, len(chunk.slots)
         mask: Tensor | None = None
         if queries < length or spec.window is not None:
@@ -108,6 +108,11 @@ def paged_attention(
         rows = query[None, :, chunk.begin : chunk.end]
         out[chunk.begin : chunk.end] = _attend(rows, k, v, mask, spec, sinks)[0].transpose(0, 1)
     return out
+
+
+def _gather(pages: Tensor, slots: Tensor) -> Tensor:
+    """[slots, Hkv, D] at [...] -> [..., Hkv, D]; whole rows are copied, several times faster than indexing."""
+    return pages.flatten(1).index_select(0, slots.flatten()).view(*slots.shape, *pages.shape[1:])
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, spec: LayerSpec, sinks: Tensor | None) -> Tensor:
