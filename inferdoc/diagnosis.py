@@ -152,7 +152,8 @@ def _measure(session: _Session, context: ProbeContext, progress: Progress, rank:
             f"answer something, {1.2 * (setup + sum(estimates)):.0f}s everything"
         )
     progress.say(
-        f"{len(plan.run)} of {len(plan.steps)} comparisons fit the budget, {len(context.slice)} requests a run"
+        f"{sum(step.dropped is None for step in plan.steps)} of {len(plan.steps)} comparisons fit the budget, "
+        f"{len(context.slice)} requests a run"
     )
     try:
         _run_pairs(context, plan, progress)
@@ -183,8 +184,12 @@ def _run_pairs(context: ProbeContext, plan: Plan, progress: Progress) -> None:
         progress.stage(f"{pair.label} ({context.settings.pairs} pairs, about {step.estimated_s:.0f} s)")
         start = time.perf_counter()
         try:
-            compare(context, pair, context.settings.pairs)
+            comparison = compare(context, pair, context.settings.pairs)
+            missing = context.settings.pairs - comparison.pairs
             step.dropped = None
+            if missing and not comparison.failure:
+                seconds = missing * step.estimated_s / context.settings.pairs
+                step.dropped = f"only {comparison.pairs} pairs fit the budget: about {seconds:.0f} s more are needed"
         finally:
             step.actual_s = time.perf_counter() - start
 

@@ -1,4 +1,4 @@
-"""What fits into the budget: the slice shrinks first, then open probes go, from the last question up."""
+"""What fits into the budget: the slice shrinks first, then pairs go, and earlier questions have the first claim."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ USABLE = 0.9
 class Plan:
     steps: list[PlanStep]
     run: list[Pair]
-    """In the order of the questions."""
+    """In the order of the questions; last, where time is left over, one pair that will not come to its end."""
 
 
 def choose_window(trace: Trace, count: int) -> tuple[int, int]:
@@ -74,9 +74,13 @@ def make_plan(context: ProbeContext, pairs: Sequence[Pair]) -> Plan:
         _set_slice(context, size)
     grown = size / floor
     estimates = {p.id: at_floor[p.id] * (1.0 if p.trial is not None else grown) for p in pairs}
-    kept = list(pairs)
-    while kept and sum(estimates[pair.id] for pair in kept) > left:
-        kept.pop()
+    kept = _choose(pairs, estimates, left)
+    rest = left - sum(estimates[pair.id] for pair in kept)
+    started = [
+        pair
+        for pair in pairs
+        if pair not in kept and pair.load == "saturated" and estimates[pair.id] / context.settings.pairs <= rest
+    ][:1]
     steps = [
         PlanStep(
             id=pair.id,
@@ -90,7 +94,17 @@ def make_plan(context: ProbeContext, pairs: Sequence[Pair]) -> Plan:
         )
         for pair in pairs
     ]
-    return Plan(steps, kept)
+    return Plan(steps, kept + started)
+
+
+def _choose(pairs: Sequence[Pair], estimates: dict[str, float], left: float) -> list[Pair]:
+    """The pairs that fit, earlier questions first; an open loop needs the saturation that it is loaded by."""
+    kept: list[Pair] = []
+    for pair in pairs:
+        saturated = pair.load == "saturated" or any(k.technique == pair.technique for k in kept)
+        if saturated and sum(estimates[k.id] for k in kept) + estimates[pair.id] <= left:
+            kept.append(pair)
+    return kept
 
 
 def _set_slice(context: ProbeContext, count: int) -> None:

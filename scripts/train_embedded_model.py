@@ -22,6 +22,7 @@ from pathlib import Path
 import tokenizers
 import torch
 import transformers
+from copying_circuit import start_copying
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers.models import BPE
 from torch import Tensor
@@ -33,6 +34,7 @@ from inferdoc.data.templates import Split
 VOCABULARY = 2048
 PAD, BOS, EOS, END = "<|pad|>", "<|bos|>", "<|eos|>", "<|end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
+SPECIAL = 7
 # Words with their space, digits in pairs (so that a clock time is five tokens), runs of punctuation, white space.
 WORDS = r" ?\p{L}+| ?\p{N}{1,2}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CHAT_TEMPLATE = (
@@ -41,6 +43,9 @@ CHAT_TEMPLATE = (
     "{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}"
 )
 WINDOW = 1024
+DRILL_WINDOW = 256
+DRILL_EVERY = 16
+"""Every how many windows of text one is replaced by a copying drill."""
 CONTEXT = 4096
 
 
@@ -57,7 +62,7 @@ class Shape:
 
 
 TARGET = Shape(hidden=256, intermediate=704, layers=3, heads=8, kv_heads=2, head_dim=32)
-DRAFT = Shape(hidden=64, intermediate=192, layers=2, heads=4, kv_heads=2, head_dim=16)
+DRAFT = Shape(hidden=80, intermediate=192, layers=2, heads=4, kv_heads=2, head_dim=16)
 
 
 def train_tokenizer(texts: Iterator[str]) -> PreTrainedTokenizerFast:
@@ -108,8 +113,20 @@ def pack(tokenizer: PreTrainedTokenizerFast, texts: Iterator[str], windows: int)
     return torch.tensor(ids[: windows * WINDOW]).view(windows, WINDOW), used
 
 
-def build(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """A Llama with random weights of `shape`."""
+def drill(count: int, length: int, seed: int) -> Tensor:
+    """Random tokens [count, length] that repeat with a period of an eighth to a half of the length."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = []
+    for _ in range(count):
+        period = int(torch.randint(length // 8, length // 2 + 1, (1,), generator=generator))
+        ids = torch.randint(SPECIAL, VOCABULARY, (period,), generator=generator)
+        rows.append(ids.repeat(length // period + 1)[:length])
+    return torch.stack(rows)
+
+
+def build(shape: Shape, tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
+    """A Llama of `shape` that has not been trained."""
+    torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=shape.hidden,
@@ -119,7 +136,7 @@ def build(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
         num_key_value_heads=shape.kv_heads,
         head_dim=shape.head_dim,
         max_position_embeddings=CONTEXT,
-        rope_theta=10_000.0,
+        rope_theta=500_000.0,
         tie_word_embeddings=True,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,
@@ -127,6 +144,7 @@ def build(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
         dtype="float32",
     )
     model = LlamaForCausalLM(config)
+    start_copying(model, seed)
     model.generation_config = GenerationConfig(
         bos_token_id=tokenizer.bos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -143,11 +161,13 @@ def train(
     batch: int,
     rate: float,
     name: str,
+    watched: Tensor,
     teacher: LlamaForCausalLM | None = None,
 ) -> float:
     """One pass over `windows`; matrices by Muon, the rest by AdamW. Returns the mean loss of the last tenth in nats.
 
-    With a `teacher` the model learns the teacher's probabilities instead of the text (cross entropy to both is in nats).
+    With a `teacher` the model learns the teacher's probabilities instead of the text. The loss on `watched`, which is
+    never trained on, is printed now and then.
     """
     matrices = [weight for key, weight in model.named_parameters() if weight.ndim == 2 and "embed" not in key]
     rest = [weight for key, weight in model.named_parameters() if weight.ndim != 2 or "embed" in key]
@@ -176,9 +196,10 @@ def train(
             schedule.step()
             optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item())
-        if step % 20 == 0 or step == steps - 1:
-            recent = losses[-20:]
-            print(f"{name} step {step + 1}/{steps} loss {sum(recent) / len(recent):.3f}", flush=True)
+        if (step + 1) % 50 == 0 or step + 1 == steps:
+            recent = losses[-50:]
+            held_out = predict(model, watched)[0]
+            print(f"{name} {step + 1}/{steps} loss {sum(recent) / len(recent):.3f} held-out {held_out:.3f}", flush=True)
     model.eval()
     last = losses[-max(1, steps // 10) :]
     return sum(last) / len(last)
@@ -208,6 +229,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path(__file__).resolve().parent.parent / "inferdoc" / "data")
     parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--drill-steps", type=int, default=80, help="steps of copying drills before the text")
     parser.add_argument("--batch", type=int, default=4, help=f"windows of {WINDOW} tokens in a step")
     parser.add_argument("--rate", type=float, default=4e-3, help="peak learning rate of the target")
     parser.add_argument("--draft-rate", type=float, default=8e-3, help="peak learning rate of the draft")
@@ -221,13 +243,19 @@ def main() -> None:
     started = time.monotonic()
     tokenizer = train_tokenizer(itertools.islice(rendered(Split.TRAIN, options.seed), 2000))
     windows, train_texts = pack(tokenizer, rendered(Split.TRAIN, options.seed), options.steps * options.batch)
+    windows[::DRILL_EVERY] = drill(len(windows[::DRILL_EVERY]), WINDOW, options.seed)
+    drills = drill(options.drill_steps * options.batch * WINDOW // DRILL_WINDOW, DRILL_WINDOW, options.seed + 1)
     held_out, _ = pack(tokenizer, rendered(Split.HELDOUT, "evaluation"), 64)
 
     report = {}
     guesses = {}
-    for name, shape, rate in (("draft", DRAFT, options.draft_rate), ("target", TARGET, options.rate)):
-        model = build(shape, tokenizer)
-        train_loss = train(model, windows, batch=options.batch, rate=rate, name=name)
+    teacher = None
+    for name, shape, rate in (("target", TARGET, options.rate), ("draft", DRAFT, options.draft_rate)):
+        model = build(shape, tokenizer, options.seed)
+        how = {"rate": rate, "name": name, "watched": held_out[:8]}
+        train(model, drills, batch=options.batch * WINDOW // drills.shape[1], **how)
+        train_loss = train(model, windows, batch=options.batch, teacher=teacher, **how)
+        teacher = model
         loss, guesses[name] = predict(model, held_out)
         folder = options.output / name
         model.save_pretrained(folder)
@@ -247,6 +275,7 @@ def main() -> None:
                 "seed": options.seed,
                 "threads": options.threads,
                 "steps": options.steps,
+                "drill_steps": options.drill_steps,
                 "tokens_per_step": options.batch * WINDOW,
                 "train_texts": train_texts,
                 "train_tokens": options.steps * options.batch * WINDOW,

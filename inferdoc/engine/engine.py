@@ -134,7 +134,6 @@ class Engine:
 def _quiet_collector() -> Iterator[None]:
     """No garbage collection pauses while we measure."""
     enabled = gc.isenabled()
-    gc.collect()
     gc.disable()
     try:
         yield

@@ -153,6 +153,23 @@ def test_pairs_are_dropped_from_the_last_question_up_and_say_what_they_need(tmp_
     assert all("more" in str(step.dropped) for step in dropped)
 
 
+def test_time_left_over_starts_a_comparison_that_will_not_be_finished(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t.csv", [(i / 10, 50, 20) for i in range(200)])
+    context = make_context(trace, 1e6)
+    pairs = variance_pairs(context)
+    saturated = make_plan(context, pairs).steps[0].estimated_s * smallest_slice(context.base) / 200
+    plan = make_plan(make_context(trace, saturated / 0.9 / 2), pairs)
+    assert [pair.id for pair in plan.run] == ["continuous_batching.saturated"]
+    assert all(step.dropped for step in plan.steps)
+    assert make_plan(make_context(trace, saturated / 0.9 / 7), pairs).run == []
+
+
+def test_an_open_loop_is_not_run_without_its_saturation(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t.csv", [(i / 10, 50, 20) for i in range(200)])
+    pairs = variance_pairs(make_context(trace, 1e6))[1:]
+    assert make_plan(make_context(trace, 1e6), pairs).run == []
+
+
 def test_a_prediction_leaves_no_trace(tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "t.csv", [(i / 10, 50, 20) for i in range(200)])
     context = make_context(trace, 1e6)
