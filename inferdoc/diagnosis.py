@@ -39,8 +39,10 @@ from inferdoc.probes.stack import measure_stack, stackable
 from inferdoc.progress import Progress
 from inferdoc.traces import Trace
 
-__all__ = ["Options", "collect_evidence"]
+__all__ = ["INTERRUPTED", "Options", "collect_evidence"]
 
+
+INTERRUPTED = "interrupted: what had been measured by then is here"
 
 Rank = Callable[[Evidence], list[str]]
 """The techniques that evidence recommends, best first."""
@@ -77,6 +79,7 @@ def collect_evidence(options: Options, progress: Progress, rank: Rank) -> Eviden
                     deadline=session.began + options.budget_s,
                     found=session.found,
                     progress=progress,
+                    between_runs=session.watch.sample,
                 )
         if session.context is None:
             observe_without_model(session.found, spec, trace, budget_bytes=budget, dtypes=dtypes)
@@ -97,7 +100,8 @@ class _Session:
     found: Collector = field(default_factory=Collector)
     plan: Plan = field(default_factory=lambda: Plan([], []))
     context: ProbeContext | None = None
-    interrupted: bool = False
+    errors: list[str] = field(default_factory=list)
+    """What kept the run from being complete."""
     began: float = field(default_factory=time.perf_counter)
     started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     watch: Watch = field(init=False)
@@ -122,15 +126,15 @@ class _Session:
                 objective=options.objective,
                 budget_s=options.budget_s,
                 slo=list(options.slo),
-                status="partial" if self.interrupted else "complete",
-                errors=["interrupted: what had been measured by then is here"] if self.interrupted else [],
+                status="partial" if self.errors else "complete",
+                errors=self.errors,
             ),
             subject=_subject(options, context.spec if context else self.spec, context),
             environment=environment(self.device),
             workload=_workload(context.trace if context else self.trace, context),
             validity=_validity(self.watch.checks(), found),
             plan=self.plan.steps,
-            probes=_probe_results(self.plan, found, context),
+            probes=_probe_results(self.plan, found, context, options.questions),
             quantities=found.quantities,
             comparisons=found.comparisons,
             series=found.series,
@@ -138,10 +142,16 @@ class _Session:
 
 
 def _measure(session: _Session, context: ProbeContext, progress: Progress, rank: Rank) -> None:
-    """Plan the pairs, run them in the order of the questions, work out the rest, then measure the stack."""
+    """Plan the pairs, run them in the order of the questions, work out the rest, then measure the stack.
+
+    Once something is measured nothing may lose it: what goes wrong afterwards is written down and the rest goes on.
+    """
     probes = all_probes()
     probes[0].observe(context)
-    plan = make_plan(context, [pair for probe in probes for pair in probe.comparisons(context)])
+    pairs = [pair for probe in probes for pair in probe.comparisons(context)]
+    if session.options.questions:
+        pairs = [pair for pair in pairs if pair.question.number in session.options.questions]
+    plan = make_plan(context, pairs)
     session.plan = plan
     if plan.steps and not plan.run:
         setup = session.elapsed_s
@@ -158,18 +168,20 @@ def _measure(session: _Session, context: ProbeContext, progress: Progress, rank:
     try:
         _run_pairs(context, plan, progress)
     except KeyboardInterrupt:
-        session.interrupted = True
+        session.errors.append(INTERRUPTED)
     for probe in probes[1:]:
-        probe.observe(context)
-    if session.interrupted:
+        try:
+            probe.observe(context)
+        except Exception as error:
+            session.errors.append(f"{probe.QUESTION.value}: {type(error).__name__}: {error}")
+    if session.errors:
         return
     try:
-        recommended = rank(session.evidence())
-        if len(steps := stackable(recommended)) > 1:
+        if len(steps := stackable(rank(session.evidence()))) > 1:
             progress.stage(f"measuring as a stack: {', then '.join(steps)}")
             measure_stack(context, steps)
     except KeyboardInterrupt:
-        session.interrupted = True
+        session.errors.append(INTERRUPTED)
 
 
 def _run_pairs(context: ProbeContext, plan: Plan, progress: Progress) -> None:
@@ -262,7 +274,9 @@ def _validity(checks: list[Check], found: Collector) -> Validity:
     return Validity(status="valid" if all(c.passed is not False for c in checks) else "degraded", checks=checks)
 
 
-def _probe_results(plan: Plan, found: Collector, context: ProbeContext | None) -> list[ProbeResult]:
+def _probe_results(
+    plan: Plan, found: Collector, context: ProbeContext | None, asked: tuple[int, ...]
+) -> list[ProbeResult]:
     """What became of each question."""
     results = []
     for question in Question:
@@ -277,6 +291,8 @@ def _probe_results(plan: Plan, found: Collector, context: ProbeContext | None) -
             status, reason = "not measured", "does not fit"
         elif question is Question.PREFIX_REDUNDANCY and context.trace.content == "lengths only":
             status, reason = "not measured", "the trace has no prefixes"
+        elif asked and question.number not in asked and question is not Question.TOKEN_LATENCY:
+            status, reason = "not measured", f"not asked for (--question {' '.join(str(n) for n in asked)})"
         elif dropped:
             status, reason = "partial" if measured else "not measured", "; ".join(dropped)
         results.append(

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from inferdoc.errors import InputError
 
@@ -71,6 +71,12 @@ class Interval(Contract):
     high: float
     level: float = 0.95
     method: str
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Interval:
+        if self.low > self.high:
+            raise ValueError(f"the interval {self.low} to {self.high} is upside down")
+        return self
 
 
 Direction = Literal["higher", "lower"]
@@ -160,6 +166,12 @@ class Line(Contract):
     y: list[float | None]
     low: list[float] | None = None
     high: list[float] | None = None
+
+    @model_validator(mode="after")
+    def _same_lengths(self) -> Line:
+        if not all(len(part) == len(self.x) for part in (self.y, self.low, self.high) if part is not None):
+            raise ValueError(f"line {self.name!r} has lists of different lengths")
+        return self
 
 
 class Series(Contract):
@@ -330,15 +342,20 @@ class Evidence(Contract):
 
     def lookup(self, id: str) -> Quantity | None:
         """The quantity `id`, wherever it is kept: a plain one, or ``<comparison>.<metric>.gain|off|on``."""
-        if id in self.quantities:
-            return self.quantities[id]
-        comparison_id, _, rest = id.rpartition(".")
-        comparison_id, _, metric = comparison_id.rpartition(".")
-        comparison = self.comparisons.get(comparison_id)
-        paired = comparison.metrics.get(metric) if comparison else None
-        if paired is None:
-            return None
-        return {"gain": paired.gain, "off": paired.off_estimate, "on": paired.on_estimate}.get(rest)
+        return look_up(id, self.quantities, self.comparisons)
+
+
+def look_up(id: str, quantities: dict[str, Quantity], comparisons: dict[str, Comparison]) -> Quantity | None:
+    """A quantity by its id, wherever it is kept; ``None`` where it is in neither."""
+    if id in quantities:
+        return quantities[id]
+    rest, _, part = id.rpartition(".")
+    comparison_id, _, metric = rest.rpartition(".")
+    comparison = comparisons.get(comparison_id)
+    paired = comparison.metrics.get(metric) if comparison else None
+    if paired is None:
+        return None
+    return {"gain": paired.gain, "off": paired.off_estimate, "on": paired.on_estimate}.get(part)
 
 
 class Conclusion(StrEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -14,14 +15,15 @@ from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.gate import check_model
 from inferdoc.engine.memory import MemoryProfile, profile
 from inferdoc.engine.runner import EagerRunner
-from inferdoc.errors import InputError, ModelError
+from inferdoc.errors import InputError, ModelError, TraceError
 from inferdoc.evidence import Objective, Slo
 from inferdoc.models import EMBEDDED, LoadedModel, ModelSpec, bundled_trace_path, embedded_path, load_model
 from inferdoc.probes.context import Collector, ProbeContext, Settings
 from inferdoc.probes.hardware_fit import longest_request
+from inferdoc.probes.plan import largest_slice_tokens
 from inferdoc.probes.sweep import measure_sweep
 from inferdoc.progress import Progress
-from inferdoc.traces import Trace, fit_context, read_trace, tokenize
+from inferdoc.traces import Trace, fit_context, ideal_hits, read_trace, tokenize
 
 UNKNOWN_CONTEXT = 2048
 """Tokens, where neither the user nor the configuration says how long a sequence may be."""
@@ -52,6 +54,8 @@ class Options:
     gguf_file: str | None = None
     trust_remote_code: bool = False
     seed: int = 0
+    questions: tuple[int, ...] = ()
+    """Numbers of the questions whose comparisons are run; empty: all."""
     command: str = "inferdoc diagnose"
 
     @property
@@ -67,6 +71,7 @@ class Options:
             load=self.load,
             replicas=self.replicas,
             seed=self.seed,
+            memory_given=self.memory_bytes is not None,
         )
 
 
@@ -79,7 +84,17 @@ def read_workload(options: Options) -> Trace:
     path = options.trace or bundled_trace_path()
     trace = read_trace(path, trace_format=options.trace_format, skip_bad_rows=options.skip_bad_rows)
     trace = trace.scaled(options.length_scale)
-    return trace if options.replicas is None else trace.replica(options.replicas, options.seed)
+    if trace.content == "block hashes":
+        ideal_hits(
+            trace.window(0, 1), options.block_size
+        )  # refuses a block size that does not go with the recorded one
+    if options.replicas is None:
+        return trace
+    if trace.rate_per_s is None:
+        raise TraceError(
+            "--replicas needs recorded arrival times, and the trace has none; use --load", where=trace.source
+        )
+    return trace.replica(options.replicas, options.seed)
 
 
 def dtypes_to_try(options: Options, spec: ModelSpec, device: Device) -> list[str]:
@@ -111,11 +126,13 @@ def prepare(
     deadline: float,
     found: Collector,
     progress: Progress,
+    between_runs: Callable[[], None],
 ) -> ProbeContext | None:
     """Load the model, check it against transformers, size its KV pool, time its steps.
 
     Args:
         deadline: on `time.perf_counter()`.
+        between_runs: called after each measured run.
 
     Returns:
         ``None`` where the memory budget leaves no room for the longest request's KV.
@@ -137,6 +154,8 @@ def prepare(
     gc.freeze()  # the model's objects live to the end; each run's collection need not walk them
     spec = loaded.spec
     max_model_len = longest_allowed(options, spec)
+    if options.block_size > max_model_len:
+        raise InputError(f"--block-size {options.block_size} is above the longest sequence ({max_model_len} tokens)")
     trace = countable(trace, loaded, max_model_len)
     progress.stage("checking the engine against transformers' own attention")
     check_model(loaded.model, expected_layers=len(spec.layers), vocabulary=spec.vocab_size, name=spec.name)
@@ -152,10 +171,12 @@ def prepare(
     capacity = _kv_capacity(budget_bytes, loaded, runner, memory)
     if capacity < longest_request(trace):
         return None
-    # A pool that holds a full batch of the longest sequences never binds: more would only be reserved.
+    # Beyond a full batch of the longest sequences, and all tokens of the largest slice for the prefix cache to keep,
+    # more pool would only be reserved.
+    wanted = max(max_num_seqs * max_model_len, largest_slice_tokens(trace) + max_num_seqs * options.block_size)
     base = EngineConfig(
         max_model_len=max_model_len,
-        num_kv_blocks=max(1, min(capacity, max_num_seqs * max_model_len) // options.block_size),
+        num_kv_blocks=max(1, min(capacity, wanted) // options.block_size),
         block_size=options.block_size,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
@@ -181,6 +202,7 @@ def prepare(
         real_outputs=loaded.trained and trace.content == "text",
         found=found,
         progress=progress.step,
+        between_runs=between_runs,
         deadline=deadline,
     )
 

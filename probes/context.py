@@ -17,7 +17,7 @@ from inferdoc.engine.memory import MemoryProfile
 from inferdoc.engine.request import Request
 from inferdoc.engine.runner import EagerRunner
 from inferdoc.errors import MeasurementError
-from inferdoc.evidence import Basis, Comparison, Direction, Interval, Objective, Quantity, Series, Slo
+from inferdoc.evidence import Basis, Comparison, Direction, Interval, Objective, Quantity, Series, Slo, look_up
 from inferdoc.models import LoadedModel, ModelSpec
 from inferdoc.probes.sweep import Sweep
 from inferdoc.simulator import ModelledRunner, VirtualClock
@@ -38,6 +38,8 @@ class Settings:
     replicas: int | None = None
     """Instead of `load`: recorded arrival times, one replica's share of the trace."""
     seed: int = 0
+    memory_given: bool = False
+    """The memory budget is the user's, not what the device has free."""
     pairs: int = 6
 
 
@@ -48,6 +50,9 @@ class Collector:
         self.quantities: dict[str, Quantity] = {}
         self.comparisons: dict[str, Comparison] = {}
         self.series: list[Series] = []
+
+    def lookup(self, id: str) -> Quantity | None:
+        return look_up(id, self.quantities, self.comparisons)
 
     def add(
         self,
@@ -89,7 +94,6 @@ class SliceRequest:
     prompt: list[int]
     output_length: int
     arrival_s: float | None
-    declared_max: int | None = None
 
 
 @dataclass
@@ -112,6 +116,8 @@ class ProbeContext:
     real_outputs: bool
     found: Collector
     progress: Callable[[str], None]
+    between_runs: Callable[[], None]
+    """Called after each run, never inside a timed part: the watch on the machine looks."""
     deadline: float
     """`time.perf_counter()` at which the budget ends."""
     slice: list[SliceRequest] = field(default_factory=list)
@@ -121,8 +127,6 @@ class ProbeContext:
     """Requests per second of the off arm at saturation, by technique; set by the saturated comparisons."""
     runs: dict[str, dict[str, RunResult]] = field(default_factory=dict)
     """Last run of each arm, by comparison."""
-    steady_itl: list[float] = field(default_factory=list)
-    """Median gap of running decodes before the long prompt of each interference run."""
 
     predicted: bool = False
     """True in a copy that runs on modelled step times and a virtual clock."""
@@ -146,7 +150,7 @@ class ProbeContext:
 
     def prediction(self) -> ProbeContext:
         """A copy that runs on modelled step times and leaves no trace here."""
-        return replace(self, predicted=True, saturation={}, runs={}, steady_itl=[], found=Collector())
+        return replace(self, predicted=True, saturation={}, runs={}, found=Collector())
 
     def config(self, **changes: Any) -> EngineConfig:
         return replace(self.base, **changes)
@@ -154,7 +158,7 @@ class ProbeContext:
     def requests(self, arrivals: Sequence[float] | None = None) -> list[Request]:
         """Fresh requests of the slice; without arrivals all are there at the start."""
         return [
-            Request(i, r.prompt, r.output_length, 0.0 if arrivals is None else arrivals[i], r.declared_max)
+            Request(i, r.prompt, r.output_length, 0.0 if arrivals is None else arrivals[i])
             for i, r in enumerate(self.slice)
         ]
 
@@ -165,19 +169,41 @@ class ProbeContext:
             gaps = np.random.default_rng([self.settings.seed, 1]).exponential(1 / rate, len(recorded))
             return [float(t) for t in np.cumsum(gaps) - gaps[0]]
         times = spread_ties(np.array(recorded, dtype=float))
-        if self.settings.replicas is not None:
-            return [float(t) for t in times]
-        return [float(t) for t in times * (len(times) / rate / times[-1])]
+        if self.settings.replicas is None and times[-1] > 0:
+            times = times * (len(times) / rate / times[-1])
+        return [float(t) for t in times]
 
-    def roofline_fraction(self, seconds: float, *, context_tokens: int, steps: int = 1) -> float | None:
-        """Bytes that `steps` decode steps must read over what the device could read in `seconds`.
+    @property
+    def weight_bytes_read(self) -> int:
+        """Weights that a decode step must read: no input embeddings unless tied, of experts only those of one token.
 
-        Each step reads the weights once and the K/V of every token attended to. ``None``: the working set fits the
-        last-level cache, so memory bandwidth is not the limit.
+        A lower bound for mixtures of experts in batches, whose rows want different experts.
         """
-        if self.bandwidth.cache_resident or self.bandwidth.bytes_per_s is None:
+        spec = self.spec
+        read = self.loaded.weight_bytes_measured * spec.active_parameters / spec.parameters
+        embeddings = 0 if spec.tied_embeddings else spec.vocab_size * spec.hidden_size * self.runner.dtype.itemsize
+        return int(read - embeddings)
+
+    def kv_bytes_read(self, tokens: float) -> float:
+        """K/V that a decode step must read for one sequence of `tokens` tokens; a window layer reads its window."""
+        itemsize = self.runner.dtype.itemsize
+        return sum(
+            layer.kv_heads * (layer.key_dim + layer.value_dim) * itemsize * min(tokens, layer.window or tokens)
+            for layer in self.runner.specs
+        )
+
+    def roofline_fraction(self, seconds: float, *, rows: int, context_tokens: int, steps: int = 1) -> float | None:
+        """MBU: bytes that decode steps must read over what the device could read in `seconds`.
+
+        Args:
+            rows: sequences of all steps together; context_tokens: K/V tokens of all of them.
+
+        Returns:
+            ``None``: the working set fits the last-level cache, so memory bandwidth is not the limit.
+        """
+        if self.bandwidth.cache_resident or not rows:
             return None
-        needed = steps * self.loaded.weight_bytes_measured + context_tokens * self.runner.kv_bytes_per_token
+        needed = steps * self.weight_bytes_read + rows * self.kv_bytes_read(context_tokens / rows)
         return needed / (seconds * self.bandwidth.bytes_per_s)
 
 

@@ -31,7 +31,7 @@ def comparisons(context: ProbeContext) -> list[Pair]:
             label="chunked prefill beside running decodes",
             off=context.config(enable_chunked_prefill=False),
             on=context.base,
-            metrics=("itl_max", "ttft_p50"),
+            metrics=("itl_max", "ttft_p50", "itl_steady"),
             trial=interfere,
             notes=(
                 f"a prompt of {long_prompt(context):,} tokens arrives beside {context.base.max_num_seqs - 1} running "
@@ -56,12 +56,12 @@ def interfere(context: ProbeContext, pair: Pair, config: EngineConfig) -> Trial:
         Request(i, rng.integers(0, vocabulary, 16).tolist(), most_steps + 2) for i in range(config.max_num_seqs - 1)
     ]
     engine = context.engine(config)
-    start = engine.clock.now()
+    start = engine.now()
     for request in decoding:
         engine.scheduler.add(request)
     for _ in range(SETTLE_STEPS + 1):
         engine.step(start)
-    late = Request(len(decoding), rng.integers(0, vocabulary, long).tolist(), 1, engine.clock.now() - start)
+    late = Request(len(decoding), rng.integers(0, vocabulary, long).tolist(), 1, engine.now() - start)
     engine.scheduler.add(late)
     while not late.finished:
         engine.step(start)
@@ -69,9 +69,9 @@ def interfere(context: ProbeContext, pair: Pair, config: EngineConfig) -> Trial:
         engine.step(start)
     steady = [gap for request in decoding for gap in request.itl_s[:SETTLE_STEPS]]
     stalled = [gap for request in decoding for gap in request.itl_s[SETTLE_STEPS:]]
-    run = RunResult(config, [*decoding, late], engine.steps, engine.clock.now() - start)
-    context.steady_itl.append(float(np.median(steady)))
-    return Trial(values={"itl_max": max(stalled), "ttft_p50": late.ttft_s}, run=run)
+    run = RunResult(config, [*decoding, late], engine.steps, engine.now() - start)
+    values = {"itl_max": max(stalled), "ttft_p50": late.ttft_s, "itl_steady": float(np.median(steady))}
+    return Trial(values=values, run=run)
 
 
 def observe(context: ProbeContext) -> None:
@@ -83,17 +83,22 @@ def observe(context: ProbeContext) -> None:
         if chunking_idle
         else "not run"
     )
-    metric = comparison.metrics["itl_max"] if comparison else None
+    metrics = comparison.metrics if comparison else None
     for id, label, quantity in (
         (
             "disagg.itl_stall_unchunked",
             "longest gap of running decodes while a long prompt runs whole",
-            metric and metric.off_estimate,
+            metrics and metrics["itl_max"].off_estimate,
         ),
         (
             "disagg.itl_stall_chunked",
             "longest gap of running decodes while a long prompt runs in chunks",
-            metric and metric.on_estimate,
+            metrics and metrics["itl_max"].on_estimate,
+        ),
+        (
+            "disagg.itl_steady",
+            "gap between tokens of running decodes without a prompt beside them",
+            metrics and metrics["itl_steady"].on_estimate,
         ),
     ):
         known = quantity if quantity and quantity.value is not None else None
@@ -109,17 +114,7 @@ def observe(context: ProbeContext) -> None:
             interval=(interval.low, interval.high) if interval else None,
             reason=None if known else (quantity.reason if quantity else missing),
         )
-    steady = float(np.median(context.steady_itl)) if context.steady_itl else None
-    found.add(
-        "disagg.itl_steady",
-        "gap between tokens of running decodes without a prompt beside them",
-        steady,
-        "s",
-        Basis.MEASURED,
-        n=len(context.steady_itl) or None,
-        direction="lower",
-        reason=None if steady is not None else missing,
-    )
+    steady = found.quantities["disagg.itl_steady"].value
     stall = found.quantities["disagg.itl_stall_chunked"].value
     found.add(
         "disagg.stall_ratio_chunked",
@@ -130,7 +125,10 @@ def observe(context: ProbeContext) -> None:
         direction="lower",
         reason=None if stall and steady else missing,
     )
-    limits = [slo.limit for slo in context.settings.slo if slo.metric.startswith(("itl", "tpot"))]
+    # A limit on the longest gap; where there is none, the one on the mean gap.
+    limits = [slo.limit for slo in context.settings.slo if slo.metric == "itl_max"] or [
+        slo.limit for slo in context.settings.slo if slo.metric.startswith("tpot")
+    ]
     reason = None if limits and stall else (missing if limits else "no SLO on ITL or TPOT was given")
     found.add(
         "disagg.itl_slo_margin",
@@ -159,35 +157,29 @@ def _load(context: ProbeContext) -> None:
     )
     duration = context.trace.duration_s
     full = context.sweep.decode[-1]
-    prefill = inputs * times.token / duration if duration else None
-    decode = outputs * full.median / full.batch / duration if duration else None
+    share = context.trace.replicas  # the trace is one replica's; the load of all of them is so many times it
+    steps = inputs / context.base.max_num_batched_tokens
+    prefill = share * (inputs * times.token + steps * times.base) / duration if duration else None
+    decode = share * outputs * full.median / full.batch / duration if duration else None
     reason = None if duration else "the trace has no arrival times"
-    note = f"step times fitted here, hold-out error {times.relative_error:.0%}; decodes in batches of {full.batch}"
-    found.add(
-        "disagg.prefill_s_per_s",
-        "prefill seconds offered each second",
-        prefill,
-        "ratio",
-        Basis.MODELLED,
-        reason=reason,
-        note=note,
-    )
-    found.add(
-        "disagg.decode_s_per_s",
-        "decode seconds offered each second",
-        decode,
-        "ratio",
-        Basis.MODELLED,
-        reason=reason,
-        note=note,
+    error = times.relative_error
+    note = (
+        f"mean load of the whole trace, a peak takes more; step times fitted here; decodes in batches of {full.batch}"
     )
     needed = prefill + decode if prefill is not None and decode is not None else None
-    found.add(
-        "disagg.replicas_needed",
-        "replicas of this device that the trace's mean load takes",
-        needed,
-        "replicas",
-        Basis.MODELLED,
-        reason=reason,
-        note=note,
-    )
+    for id, label, value, unit in (
+        ("disagg.prefill_s_per_s", "prefill seconds offered each second", prefill, "ratio"),
+        ("disagg.decode_s_per_s", "decode seconds offered each second", decode, "ratio"),
+        ("disagg.replicas_needed", "replicas of this device that the trace's mean load takes", needed, "replicas"),
+    ):
+        found.add(
+            id,
+            label,
+            value,
+            unit,
+            Basis.MODELLED,
+            interval=(value * (1 - error), value * (1 + error)) if value is not None else None,
+            method="plus or minus the fit's hold-out error",
+            reason=reason,
+            note=note,
+        )

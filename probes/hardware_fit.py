@@ -32,9 +32,9 @@ def observe(context: ProbeContext) -> None:
         "memory budget",
         context.budget_bytes,
         "bytes",
-        Basis.MEASURED,
+        Basis.CONFIG if context.settings.memory_given else Basis.MEASURED,
         exact=True,
-        note=context.device.memory_label,
+        note="as given" if context.settings.memory_given else context.device.memory_label,
     )
     found.add("fit.weights_bytes", f"weights in {context.loaded.dtype}", weights, "bytes", Basis.MEASURED, exact=True)
     found.add(
@@ -85,28 +85,29 @@ def observe(context: ProbeContext) -> None:
         exact=True,
     )
     _devices(found, spec, context.budget_bytes, context.loaded.dtype, longest)
-    demand = kv_demand(context)
-    no_arrivals = "the trace has no arrival times"
-    for name, label, quantile in (("p50", "median", 50), ("p99", "99th percentile", 99)):
-        found.add(
-            f"fit.kv_demand_{name}_tokens",
-            f"KV demand over time, {label}",
-            float(_weighted_percentile(*demand, quantile)) if demand else None,
-            "tokens",
-            Basis.MODELLED,
-            reason=None if demand else no_arrivals,
-            note=f"no queueing; step times fitted here, hold-out error {context.sweep.times.relative_error:.0%}",
-        )
-    p99 = found.quantities["fit.kv_demand_p99_tokens"].value
-    found.add(
-        "fit.kv_headroom",
-        "KV capacity over the 99th percentile of demand",
-        context.kv_capacity_tokens / p99 if p99 else None,
-        "x",
-        Basis.MODELLED,
-        reason=None if p99 else no_arrivals,
-    )
+    _demand(context)
     _student(context)
+
+
+def _demand(context: ProbeContext) -> None:
+    """KV demand over the trace's time against capacity, with the fit's hold-out error as its interval."""
+    found, error = context.found, context.sweep.times.relative_error
+    demand = kv_demand(context)
+    reason = None if demand else "the trace has no arrival times"
+    method = "plus or minus the fit's hold-out error"
+
+    def add(id: str, label: str, value: float | None, unit: str, why: str | None) -> None:
+        interval = (value * (1 - error), value * (1 + error)) if value else None
+        note = "no queueing: each request starts when it arrives"
+        found.add(id, label, value, unit, Basis.MODELLED, interval=interval, method=method, reason=why, note=note)
+
+    values = {q: _weighted_percentile(*demand, q) if demand else None for q in (50, 99)}
+    add("fit.kv_demand_p50_tokens", "KV demand over time, median", values[50], "tokens", reason)
+    add("fit.kv_demand_p99_tokens", "KV demand over time, 99th percentile", values[99], "tokens", reason)
+    headroom = context.kv_capacity_tokens / values[99] if values[99] else None
+    if headroom is None:
+        reason = reason or "the trace asks for no KV at 99% of its time"
+    add("fit.kv_headroom", "KV capacity over the 99th percentile of demand", headroom, "x", reason)
 
 
 def observe_without_model(
@@ -208,24 +209,22 @@ def _weighted_percentile(levels: np.ndarray, seconds: np.ndarray, quantile: floa
 
 
 def _sizes(found: Collector, spec: ModelSpec) -> None:
-    for dtype in ("int8", "int4"):
+    """What smaller types would take, worked out from the configuration."""
+    full, kv = spec.weight_bytes("bfloat16"), spec.kv_bytes_per_token(dtype="bfloat16")
+    note = "linear layers only; embeddings and head stay at 16 bit"
+    sizes = {dtype: spec.weight_bytes(dtype) for dtype in ("int8", "int4")}
+    for dtype, size in sizes.items():
+        id = f"fit.weights_{dtype}_bytes"
+        found.add(id, f"weights in {dtype}", size, "bytes", Basis.CONFIG, exact=True, note=note)
+    fp8 = spec.kv_bytes_per_token(dtype="fp8")
+    found.add("fit.kv_fp8_bytes_per_token", "KV bytes a token in FP8", fp8, "bytes", Basis.CONFIG, exact=True)
+    for id, label, value in (
+        ("fit.int8_weight_saving", "weight memory that INT8 saves against 16 bit", 1 - sizes["int8"] / full),
+        ("fit.kv_fp8_saving", "KV memory that FP8 saves against 16 bit", 1 - fp8 / kv if kv else None),
+    ):
         found.add(
-            f"fit.weights_{dtype}_bytes",
-            f"weights in {dtype}",
-            spec.weight_bytes(dtype),
-            "bytes",
-            Basis.CONFIG,
-            exact=True,
-            note="linear layers only; embeddings and head stay at 16 bit",
+            id, label, value, "share", Basis.CONFIG, exact=True, reason=None if value is not None else "no KV at all"
         )
-    found.add(
-        "fit.kv_fp8_bytes_per_token",
-        "KV bytes a token in FP8",
-        spec.kv_bytes_per_token(dtype="fp8"),
-        "bytes",
-        Basis.CONFIG,
-        exact=True,
-    )
 
 
 def _storage_note(spec: ModelSpec, context: ProbeContext) -> str | None:
@@ -246,9 +245,8 @@ def _student(context: ProbeContext) -> None:
         reason = "cache-resident: memory bandwidth does not set the step time"
     size = None
     if reason is None and bandwidth is not None:
-        fraction = context.roofline_fraction(
-            context.sweep.decode[0].median, context_tokens=context.sweep.decode[0].context
-        )
+        alone = context.sweep.decode[0]
+        fraction = context.roofline_fraction(alone.median, rows=1, context_tokens=alone.context)
         size = math.floor(
             min(limits)
             * bandwidth

@@ -7,10 +7,13 @@ pay, whether or not the card in front of us is that small.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import torch
 
+from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import RunResult
 from inferdoc.engine.steplog import Step
 from inferdoc.evidence import Basis, Comparison, Line, Question, Series
@@ -33,7 +36,7 @@ def comparisons(context: ProbeContext) -> list[Pair]:
         tokens = max(demand * share // 100, longest + block)
         tokens = min(-(-tokens // block) * block, context.base.kv_tokens)
         if all(tokens != pair.off.kv_tokens for pair in pairs):
-            pairs.append(_pair(context, f"p{share}", tokens, f"at {share}% of the p99 demand"))
+            pairs.append(_pair(context, f"p{share}", tokens, f"at {tokens / demand:.0%} of the p99 demand"))
     return pairs
 
 
@@ -46,13 +49,15 @@ def demand_p99(context: ProbeContext) -> int:
     return int(context.base.max_num_seqs * np.median(lengths))
 
 
+def contiguous_baseline(config: EngineConfig) -> Literal["max-model-len", "per-request"]:
+    """Reservation of max-model-len, or per request where the pool does not hold a single one of those."""
+    return "max-model-len" if config.kv_tokens >= config.max_model_len else "per-request"
+
+
 def _pair(context: ProbeContext, name: str, tokens: int, where: str) -> Pair:
-    """Paging against the max-model-len baseline, or per-request where the budget holds no whole max-model-len."""
-    blocks = tokens // context.base.block_size
-    reservation = "max-model-len" if tokens >= context.base.max_model_len else "per-request"
-    on = context.config(num_kv_blocks=blocks)
-    off = context.config(num_kv_blocks=blocks, reservation=reservation)
-    note = f"baseline: {reservation} reservation; KV budget {blocks * context.base.block_size:,} tokens"
+    """Paging against its contiguous baseline in a pool of `tokens`."""
+    on = context.config(num_kv_blocks=tokens // context.base.block_size)
+    off = replace(on, reservation=contiguous_baseline(on))
     return Pair(
         id=f"paged_attention.{name}",
         question=QUESTION,
@@ -61,7 +66,7 @@ def _pair(context: ProbeContext, name: str, tokens: int, where: str) -> Pair:
         off=off,
         on=on,
         metrics=("throughput", "live_requests", "ttft_p50"),
-        notes=(note,),
+        notes=(f"baseline: {off.reservation} reservation; KV budget {on.kv_tokens:,} tokens",),
     )
 
 
@@ -248,13 +253,13 @@ def tail_waste(lengths: np.ndarray, block_size: int) -> float:
 
 
 def _pays_below(context: ProbeContext) -> None:
-    """Largest measured budget at which the gain's interval lies above 1."""
+    """Largest budget at which the gain's interval lies above 1, of those measured."""
     done: list[Comparison] = [c for id, c in context.found.comparisons.items() if id.startswith("paged_attention.")]
     decided = [c for c in done if c.metrics["throughput"].gain.interval is not None]
     paying = [c.kv_tokens for c in decided if (i := c.metrics["throughput"].gain.interval) and i.low > 1]
     reason = None
     if not paying:
-        reason = "it pays at none of the budgets measured" if decided else "too few pairs were run"
+        reason = "it does so at none of the budgets measured" if decided else "too few pairs were run"
     context.found.add(
         "fragmentation.pays_below_tokens",
         "largest measured KV budget at which paging raises throughput",
@@ -263,4 +268,5 @@ def _pays_below(context: ProbeContext) -> None:
         Basis.MEASURED,
         exact=True,
         reason=reason,
+        note="budgets measured: " + ", ".join(f"{c.kv_tokens:,}" for c in decided) if decided else None,
     )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from inferdoc.engine.engine import RunResult
+from inferdoc.engine.request import Request
 from inferdoc.evidence import Direction, Slo
 from inferdoc.statistics import percentile, samples_needed
 
@@ -31,6 +35,7 @@ METRICS = {
         Metric("tpot_p95", "TPOT, 95th percentile", "s", "lower", 0.95),
         Metric("e2e_p50", "end-to-end latency, median", "s", "lower", 0.5),
         Metric("itl_max", "longest gap between tokens of running decodes", "s", "lower"),
+        Metric("itl_steady", "gap between tokens of running decodes before a prompt joins, median", "s", "lower"),
         Metric("goodput", "requests per second within every SLO", "requests/s", "higher"),
         Metric("live_requests", "requests running at once, time-weighted", "requests", "higher"),
     )
@@ -54,7 +59,7 @@ def measure(run: RunResult, names: Sequence[str], slo: Sequence[Slo]) -> dict[st
         elif name == "live_requests":
             values[name] = sum(s.running * s.duration_s for s in run.steps) / sum(s.duration_s for s in run.steps)
         elif name == "goodput":
-            values[name] = sum(_meets(r.ttft_s, r.tpot_s, r.e2e_s, slo) for r in run.requests) / run.duration_s
+            values[name] = sum(_meets(r, slo) for r in run.requests) / run.duration_s
         elif name == "itl_max":
             values[name] = max(gap for r in run.requests for gap in r.itl_s)
     return values
@@ -68,25 +73,29 @@ def why_missing(name: str, requests: int) -> str:
     return "no run gave a value"
 
 
-def _meets(ttft: float | None, tpot: float | None, e2e: float | None, slo: Sequence[Slo]) -> bool:
-    """Whether one request is within every limit; a limit on TPOT does not bind an answer of one token."""
-    seen = {"ttft": ttft, "tpot": tpot, "itl": tpot, "e2e": e2e}
+def _meets(request: Request, slo: Sequence[Slo]) -> bool:
+    """Whether one request is within every limit; TPOT and gaps of an answer of one token do not exist to be missed."""
+    seen = {
+        "ttft": request.ttft_s,
+        "tpot": request.tpot_s,
+        "e2e": request.e2e_s,
+        "itl": max(request.itl_s, default=None),
+    }
     return all((value := seen[limit.metric.partition("_")[0]]) is None or value <= limit.limit for limit in slo)
 
 
 def overloaded(run: RunResult) -> bool:
     """Whether the queue of an open-loop run still grew when the last request came.
 
-    The mean queue over the last third of the arrivals is more than 4/3 of that over the middle third (a level queue has
-    1, one that grows steadily from nothing 5/3), and longer than the batch: waiting times then grow with the length of
-    the run, and a percentile of them means nothing.
+    Over the last two thirds of the arrivals more than a tenth of them went to the queue and stayed (least-squares slope
+    of the queue length against the arrivals), and over the last third more than one request waited on average. Waiting
+    times then grow with the length of the run, and a percentile of them means nothing.
     """
-    last = max(r.arrival_s for r in run.requests)
-
-    def queue(begin: float, end: float) -> float:
-        steps = [s for s in run.steps if begin <= s.start_s < end]
-        seconds = sum(s.duration_s for s in steps)
-        return sum(s.waiting * s.duration_s for s in steps) / seconds if seconds else 0.0
-
-    late = queue(last * 2 / 3, last)
-    return late > run.config.max_num_seqs and late > 4 / 3 * queue(last / 3, last * 2 / 3)
+    arrivals = sorted(request.arrival_s for request in run.requests)
+    starts = [step.start_s for step in run.steps]
+    queue = [run.steps[max(0, bisect_right(starts, arrival) - 1)].waiting for arrival in arrivals]
+    late = queue[len(queue) // 3 :]
+    if len(late) < 6:
+        return False
+    slope = float(np.polyfit(np.arange(len(late)), late, 1)[0])
+    return slope > 0.1 and sum(late[len(late) // 2 :]) / len(late[len(late) // 2 :]) > 1

@@ -122,6 +122,10 @@ def compare(context: ProbeContext, pair: Pair, pairs: int) -> Comparison:
 
 
 def _run_pairs(context: ProbeContext, pair: Pair, pairs: int, measured: _Measured) -> None:
+    trial = pair.trial or run_slice
+    for config in (pair.off, pair.on):
+        context.progress(f"{pair.label}: warm-up")
+        trial(context, pair, config)
     for index in range(pairs):
         estimate = sum(measured.seconds) / max(1, measured.pairs)
         if index and context.left_s < estimate:
@@ -131,14 +135,14 @@ def _run_pairs(context: ProbeContext, pair: Pair, pairs: int, measured: _Measure
         for arm in order:
             context.progress(f"{pair.label}: pair {index + 1} of {pairs}, {arm}")
             config = pair.off if arm == "off" else pair.on
-            trial = (pair.trial or run_slice)(context, pair, config)
-            measured.trials[arm].append(trial)
-            context.runs.setdefault(pair.id, {})[arm] = trial.run
+            measured.trials[arm].append(trial(context, pair, config))
+            context.runs.setdefault(pair.id, {})[arm] = measured.trials[arm][-1].run
+            context.between_runs()
             measured.order.append(arm)
         measured.seconds.append(time.perf_counter() - began)
         if pair.load == "saturated" and pair.trial is None:
-            run = measured.trials["off"][0].run
-            context.saturation.setdefault(pair.technique, len(run.requests) / run.duration_s)
+            rates = [len(t.run.requests) / t.run.duration_s for t in measured.trials["off"]]
+            context.saturation[pair.technique] = median(rates)
 
 
 def run_slice(context: ProbeContext, pair: Pair, config: EngineConfig) -> Trial:
@@ -257,7 +261,7 @@ def _gain(
     both = [(a, b) for a, b in zip(off, on, strict=True) if a and b and a > 0 and b > 0]
     pair_seconds = sum(measured.seconds) / len(measured.seconds) if measured.seconds else None
     if reason is None and len(both) < len(off):
-        reason = why_missing(name, len(measured.trials["off"][0].run.requests))
+        reason = _why_no_ratio(name, off, on, len(measured.trials["off"][0].run.requests))
     if reason is None and not both:
         reason = "no pair was run"
     value, interval, note = None, None, None
@@ -271,11 +275,13 @@ def _gain(
         else:
             low, high = math.exp(bounds[0]), math.exp(bounds[1])
             interval = Interval(low=low, high=high, method=METHOD)
-            needed = pairs_to_decide(ratios, WORTHWHILE) if low < WORTHWHILE < high else None
+            # The normal approximation can ask for less than there is, where the exact interval still straddles.
+            more = max(pairs_to_decide(ratios, WORTHWHILE) or 0, len(both) + 2)
+            needed = more if low < WORTHWHILE < high else None
             if needed and needed > MOST_PAIRS:
                 note = f"more than {MOST_PAIRS} pairs would be needed to tell it from {WORTHWHILE:g}"
                 needed = None
-            elif needed and needed > len(both):
+            elif needed:
                 note = f"about {needed} pairs would tell it from {WORTHWHILE:g}"
         if note and needed and pair_seconds:
             note += f": some {(needed - len(both)) * pair_seconds:.0f} s more"
@@ -291,6 +297,16 @@ def _gain(
         reason=reason,
         note=note,
     )
+
+
+def _why_no_ratio(name: str, off: Sequence[float | None], on: Sequence[float | None], requests: int) -> str:
+    for arm, values in (("off", off), ("on", on)):
+        if zeros := sum(value == 0 for value in values):
+            return f"the {arm} arm is 0 in {zeros} of {len(values)} runs, so there is no ratio"
+    missing = sum(a is None or b is None for a, b in zip(off, on, strict=True))
+    if missing == len(off):
+        return why_missing(name, requests)
+    return f"{missing} of {len(off)} pairs lack a value: {why_missing(name, requests)}"
 
 
 def _outputs(off: RunResult, on: RunResult) -> Outputs:
@@ -312,6 +328,7 @@ def _roofline(context: ProbeContext, runs: Sequence[RunResult]) -> Quantity | No
         return None
     fraction = context.roofline_fraction(
         sum(step.duration_s for step in steps),
+        rows=sum(step.decode_rows + step.padded_rows for step in steps),
         context_tokens=sum(step.context_tokens for step in steps),
         steps=len(steps),
     )

@@ -42,6 +42,12 @@ def choose_window(trace: Trace, count: int) -> tuple[int, int]:
     return int(distance.round(12).argmin()), count
 
 
+def largest_slice_tokens(trace: Trace) -> int:
+    """Tokens of as many requests as a slice may have, at the trace's mean length."""
+    lengths = (trace.rows["input_tokens"] + trace.rows["output_tokens"]).to_numpy()
+    return int(lengths.mean() * min(LARGEST_SLICE, len(trace)))
+
+
 def slice_requests(trace: Trace) -> list[SliceRequest]:
     rows = trace.rows
     return [
@@ -61,7 +67,9 @@ def make_plan(context: ProbeContext, pairs: Sequence[Pair]) -> Plan:
     """Set the context's slice and choose what to run."""
     floor = min(smallest_slice(context.base), len(context.trace))
     _set_slice(context, floor)
-    at_floor = {pair.id: _estimate(context, pair) * context.settings.pairs for pair in pairs}
+    # One run of each arm warms up and is not counted.
+    runs = context.settings.pairs + 1
+    at_floor = {pair.id: _estimate(context, pair) * runs for pair in pairs}
     left = context.left_s * USABLE
     # The stack of what is recommended comes last, and takes about three arms in place of two.
     stack = STACK_SHARE * max((at_floor[pair.id] for pair in pairs if pair.load == "saturated"), default=0.0)
@@ -79,7 +87,7 @@ def make_plan(context: ProbeContext, pairs: Sequence[Pair]) -> Plan:
     started = [
         pair
         for pair in pairs
-        if pair not in kept and pair.load == "saturated" and estimates[pair.id] / context.settings.pairs <= rest
+        if pair not in kept and pair.load == "saturated" and 2 * estimates[pair.id] / runs <= rest
     ][:1]
     steps = [
         PlanStep(

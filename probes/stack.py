@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from inferdoc.errors import BudgetEndedError, MeasurementError
+import torch
+
+from inferdoc.engine.config import EngineConfig
+from inferdoc.errors import BudgetEndedError, InputError, MeasurementError
 from inferdoc.evidence import Basis, Objective
 from inferdoc.probes.context import ProbeContext
-from inferdoc.probes.metrics import METRICS, measure
+from inferdoc.probes.kv_fragmentation import contiguous_baseline
+from inferdoc.probes.metrics import METRICS, measure, why_missing
 from inferdoc.statistics import METHOD, paired_gain
 
 SWITCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -30,35 +35,55 @@ def measure_stack(context: ProbeContext, techniques: Sequence[str]) -> None:
     """Add techniques that the engine can switch, one by one, and record what each adds as ``stack.<technique>.adds``.
 
     All arms run in each round, in one order and then in the other, so that drift hits them alike. The load is
-    saturated; the metric is throughput, or the median TTFT where latency is the objective.
+    saturated; the metric is throughput, or the median TTFT where latency is the objective. Whatever goes wrong becomes
+    the reason of the quantities: what was measured before stays.
     """
-    config = context.config(**{k: v for technique in techniques for k, v in SWITCHES[technique][0].items()})
-    arms = [config]
-    for technique in techniques:
-        config = type(config)(**{**config.describe(), **SWITCHES[technique][1]})
-        arms.append(config)
+    # A prefix cache needs paged blocks, so paging comes before it whatever the ranks.
+    techniques = sorted(
+        techniques, key=lambda technique: technique == "prefix_caching" and "paged_attention" in techniques
+    )
     metric = "ttft_p50" if context.settings.objective is Objective.LATENCY else "throughput"
     rounds: list[list[float]] = []
     reason = None
     try:
-        for index in range(context.settings.pairs):
-            values = [0.0] * len(arms)
-            began = time.perf_counter()
-            for position in range(len(arms))[:: 1 if index % 2 == 0 else -1]:
-                context.progress(f"stack: round {index + 1} of {context.settings.pairs}, {position} techniques on")
-                run = context.engine(arms[position]).run(context.requests())
-                values[position] = measure(run, [metric], [])[metric] or 0.0
-            rounds.append(values)
-            if context.left_s < time.perf_counter() - began:
-                break
+        _run_rounds(context, _arms(context, techniques), metric, rounds)
     except BudgetEndedError:
         pass
-    except MeasurementError as error:
-        reason = str(error)
-    if len(rounds) < context.settings.pairs:
-        reason = reason or f"{len(rounds)} of the {context.settings.pairs} rounds fit the budget"
+    except (InputError, MeasurementError, torch.OutOfMemoryError) as error:
+        reason = f"the stack failed: {error}"
+    if reason is None and len(rounds) < context.settings.pairs:
+        reason = f"{len(rounds)} of the {context.settings.pairs} rounds fit the budget"
     for index, technique in enumerate(techniques):
         _record(context, technique, metric, techniques[:index], [(r[index], r[index + 1]) for r in rounds], reason)
+
+
+def _arms(context: ProbeContext, techniques: Sequence[str]) -> list[EngineConfig]:
+    """All techniques off, then one more of them on at a time."""
+    off = {field: value for technique in techniques for field, value in SWITCHES[technique][0].items()}
+    if "paged_attention" in techniques:
+        off["reservation"] = contiguous_baseline(context.base)
+    arms = [context.config(**off)]
+    for technique in techniques:
+        arms.append(replace(arms[-1], **SWITCHES[technique][1]))
+    return arms
+
+
+def _run_rounds(context: ProbeContext, arms: Sequence[EngineConfig], metric: str, rounds: list[list[float]]) -> None:
+    """Fill `rounds` with one value for each arm; the first round warms up and is not kept."""
+    for index in range(-1, context.settings.pairs):
+        began = time.perf_counter()
+        values = [0.0] * len(arms)
+        for position in range(len(arms))[:: 1 if index % 2 == 0 else -1]:
+            context.progress(f"stack: round {index + 1} of {context.settings.pairs}, {position} techniques on")
+            value = measure(context.engine(arms[position]).run(context.requests()), [metric], [])[metric]
+            if value is None:
+                raise MeasurementError(why_missing(metric, len(context.slice)))
+            values[position] = value
+            context.between_runs()
+        if index >= 0:
+            rounds.append(values)
+        if context.left_s < time.perf_counter() - began:
+            return
 
 
 def _record(

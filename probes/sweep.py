@@ -13,6 +13,7 @@ from inferdoc.engine.request import Request
 from inferdoc.engine.runner import EagerRunner
 from inferdoc.engine.scheduler import Batch, Row
 from inferdoc.engine.steplog import Step
+from inferdoc.errors import InputError
 from inferdoc.simulator import StepTimes
 
 STEPS = 9
@@ -38,8 +39,39 @@ class Sweep:
     verify: dict[int, list[float]]
     """Seconds of a step with k + 1 query tokens of one sequence, by k: what checking k drafted tokens costs."""
     times: StepTimes
+    steps: list[Step]
     warm_up_steps: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What fits the pool: prompts of `context` tokens, batch `sizes` upwards, `steps` timed at each, `output` long."""
+
+    context: int
+    sizes: list[int]
+    steps: int
+    output: int
+
+
+def _fit_shape(config: EngineConfig, context: int) -> _Shape:
+    """The largest batch, of the longest contexts up to `context`, that the pool holds until the last timed step."""
+    longest = min(config.max_model_len, config.kv_tokens)
+    size = config.max_num_seqs
+    while True:
+        sizes = [*(1 << i for i in range((size - 1).bit_length())), size]
+        # Requests that are prefilled first decode while the others' prompts run.
+        waiting = -(-size * context // max(1, config.max_num_batched_tokens - size)) + 1
+        for steps in (STEPS, 3, 1):
+            output = waiting + len(sizes) * steps + 1
+            fitted = min(context, longest - output)
+            if fitted >= 1 and size * -(-(fitted + output) // config.block_size) <= config.num_kv_blocks:
+                return _Shape(fitted, sizes, steps, output)
+        if size == 1:
+            raise InputError(
+                f"sequences of {longest} tokens leave no room to time steps; raise --max-model-len or --memory"
+            )
+        size = max(1, size // 2)
 
 
 def measure_sweep(
@@ -58,36 +90,34 @@ def measure_sweep(
     began = time.perf_counter()
     rng = np.random.default_rng([seed, 2])
     config = replace(base, enable_prefix_caching=False, batching="continuous", reservation="paged")
-    room = min(config.max_model_len, config.kv_tokens // config.max_num_seqs)
-    context = max(1, min(context, room - 8 * STEPS))
+    shape = _fit_shape(config, context)
 
-    def request(id: int, length: int, output: int) -> Request:
-        return Request(id, rng.integers(0, vocabulary, length).tolist(), output)
+    def request(id: int, output: int) -> Request:
+        return Request(id, rng.integers(0, vocabulary, shape.context).tolist(), output)
 
-    warm_up = Engine(runner, config).run([request(-1, context, 4)])
+    warm_up = Engine(runner, config).run([request(-1, 1)])
     engine = Engine(runner, config, WallClock())
-    start = engine.clock.now()
-    requests = [request(i, context, room - context) for i in range(config.max_num_seqs)]
+    start = engine.now()
+    requests = [request(i, shape.output) for i in range(shape.sizes[-1])]
     for each in requests:
         engine.scheduler.add(each)
-    while any(each.to_compute > 1 or not each.token_times for each in requests):
+    while any(not each.token_times for each in requests):
         engine.step(start)
     points: list[SweepPoint] = []
-    size = len(requests)
-    while size:
+    for size in shape.sizes[::-1]:
         for each in engine.scheduler.running[size:]:
             engine.scheduler.abort(each)
         done = len(engine.steps)
-        for _ in range(STEPS):
+        for _ in range(shape.steps):
             engine.step(start)
         timed = engine.steps[done:]
         points.append(SweepPoint(size, timed[0].context_tokens // size, [step.duration_s for step in timed]))
-        size //= 2
-    verify = {k: _verify_seconds(runner, requests[0], k, config.block_size) for k in drafts if k < context}
+    verify = {k: _verify_seconds(runner, requests[0], k, config.block_size) for k in drafts if k < shape.context}
     return Sweep(
         decode=points[::-1],
         verify=verify,
-        times=StepTimes.fit(_without_pauses(engine.steps)),
+        times=StepTimes.fit(engine.steps),
+        steps=engine.steps,
         warm_up_steps=len(warm_up.steps),
         seconds=time.perf_counter() - began,
     )
@@ -105,16 +135,3 @@ def _verify_seconds(runner: EagerRunner, request: Request, drafted: int, block_s
         seconds.append(time.perf_counter() - began)
     request.num_computed = computed
     return seconds
-
-
-def _without_pauses(steps: list[Step]) -> list[Step]:
-    """Steps for the fit; a step far slower than its neighbours of the same shape would bend all of it."""
-    by_shape: dict[tuple[int, int], list[Step]] = {}
-    for step in steps:
-        by_shape.setdefault((step.prefill_tokens, step.decode_rows), []).append(step)
-    return [
-        step
-        for group in by_shape.values()
-        for step in group
-        if step.duration_s <= 3 * float(np.median([each.duration_s for each in group]))
-    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inferdoc.evidence import Basis, Line, Question, Series
+from inferdoc.evidence import Basis, Line, Quantity, Question, Series
 from inferdoc.probes.context import ProbeContext
 from inferdoc.probes.paired import Pair
 from inferdoc.probes.sweep import SweepPoint
@@ -26,27 +26,42 @@ def observe(context: ProbeContext) -> None:
     found, sweep = context.found, context.sweep
     first, last = sweep.decode[0], sweep.decode[-1]
     _tpot(context, "latency.tpot_b1", f"TPOT at batch 1, {first.context:,} tokens of context", first)
-    _tpot(context, "latency.tpot_at_load", f"TPOT at batch {last.batch}, {last.context:,} tokens of context", last)
-    limits = [slo.limit for slo in context.settings.slo if slo.metric.startswith(("tpot", "itl"))]
+    _tpot(context, "latency.tpot_full_batch", f"TPOT of decodes alone at batch {last.batch}", last)
+    limits = [slo.limit for slo in context.settings.slo if slo.metric.startswith("tpot")]
     no_slo = "no SLO on TPOT was given"
+    at_load = _tpot_at_load(context)
+    share = at_load.value / min(limits) if limits and at_load.value else None
     found.add(
         "latency.slo_share",
-        f"TPOT at batch {last.batch} over its limit",
-        last.median / min(limits) if limits else None,
+        "TPOT at the open-loop load over its limit",
+        share,
         "ratio",
         Basis.MEASURED,
+        interval=(at_load.interval.low / min(limits), at_load.interval.high / min(limits))
+        if share and at_load.interval
+        else None,
         direction="lower",
-        reason=None if limits else no_slo,
+        reason=None if share else (at_load.reason if limits else no_slo),
     )
     within = [point.batch for point in sweep.decode if limits and point.median <= min(limits)]
     found.add(
         "latency.batch_in_slo",
-        "largest measured batch within the TPOT limit",
+        "largest measured batch whose decodes alone are within the TPOT limit",
         float(max(within, default=0)) if limits else None,
         "requests",
         Basis.MEASURED,
         exact=True,
         reason=None if limits else no_slo,
+    )
+    scheduling = sum(step.schedule_s for step in sweep.steps) / sum(step.duration_s for step in sweep.steps)
+    found.add(
+        "latency.schedule_share",
+        "scheduler's share of the steps timed",
+        scheduling,
+        "share",
+        Basis.MEASURED,
+        exact=True,
+        n=len(sweep.steps),
     )
     found.add(
         "latency.bandwidth",
@@ -58,7 +73,7 @@ def observe(context: ProbeContext) -> None:
         note="the working set fits the last-level cache" if context.bandwidth.cache_resident else None,
     )
     for id, point in (("latency.roofline_b1", first), ("latency.roofline_max_batch", last)):
-        fraction = context.roofline_fraction(point.median, context_tokens=point.batch * point.context)
+        fraction = context.roofline_fraction(point.median, rows=point.batch, context_tokens=point.batch * point.context)
         found.add(
             id,
             f"share of the memory-bandwidth roofline (MBU) at batch {point.batch}",
@@ -122,6 +137,26 @@ def _tpot(context: ProbeContext, id: str, label: str, point: SweepPoint) -> None
         n=len(point.seconds),
         direction="lower",
     )
+
+
+def _tpot_at_load(context: ProbeContext) -> Quantity:
+    """Median TPOT in the open-loop runs of the base configuration: whichever pair has one as an arm."""
+    arms = (("prefix_caching.open", "off"), ("continuous_batching.open", "on"))
+    estimates = [q for id, arm in arms if (q := context.found.lookup(f"{id}.tpot_p50.{arm}")) and q.value is not None]
+    known = estimates[0] if estimates else None
+    interval = known.interval if known else None
+    context.found.add(
+        "latency.tpot_at_load",
+        "TPOT at the open-loop load, median",
+        known.value if known else None,
+        "s",
+        Basis.MEASURED,
+        interval=(interval.low, interval.high) if interval else None,
+        n=known.n if known else None,
+        direction="lower",
+        reason=None if known else "no open-loop run was made",
+    )
+    return context.found.quantities["latency.tpot_at_load"]
 
 
 def _line(name: str, points: Sequence[SweepPoint]) -> Line:

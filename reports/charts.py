@@ -18,6 +18,7 @@ from typing import Any
 
 from inferdoc.evidence import Comparison, PairedMetric, Series
 from inferdoc.reports.formatting import axis_scale
+from inferdoc.reports.tables import points as points_of
 from inferdoc.reports.text import visible
 
 MAX_POINTS = 300
@@ -135,12 +136,13 @@ def series(data: Series) -> str:
     y_scale = axis_scale(data.y_unit, [y for line in data.lines for y in line.y])
     rows: list[dict[str, Any]] = []
     for line in data.lines[: len(LINES)]:
-        kept = range(min(len(line.x), MAX_BARS)) if data.kind == "bar" else thin(line.y)
-        for i in kept:
-            y = line.y[i]
-            row = {"line": visible(line.name, 40), "x": line.x[i] * x_scale.factor, "y": _scaled(y, y_scale.factor)}
-            if line.low is not None and line.high is not None:
-                row |= {"low": line.low[i] * y_scale.factor, "high": line.high[i] * y_scale.factor}
+        given = points_of(line)
+        kept = range(min(len(given), MAX_BARS)) if data.kind == "bar" else thin([point.y for point in given])
+        for point in (given[i] for i in kept):
+            y = _scaled(point.y, y_scale.factor)
+            row = {"line": visible(line.name, 40), "x": point.x * x_scale.factor, "y": y}
+            if point.low is not None and point.high is not None:
+                row |= {"low": point.low * y_scale.factor, "high": point.high * y_scale.factor}
             rows.append(row)
     if not any(row["y"] is not None for row in rows):
         return ""

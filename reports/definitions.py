@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-DEFINITIONS: tuple[tuple[str, str], ...] = (
+from inferdoc.evidence import Workload
+
+
+def definitions(workload: Workload) -> tuple[tuple[str, str], ...]:
+    """Each term with its meaning, and with the size of the slice of `workload` that the intervals speak of."""
+    requests = "" if workload.slice_requests is None else f" of {workload.slice_requests:,} requests"
+    return tuple((term, meaning.replace(_SLICE, f"the measured slice{requests}")) for term, meaning in _DEFINITIONS)
+
+
+_SLICE = "<slice>"
+_DEFINITIONS: tuple[tuple[str, str], ...] = (
     ("TTFT", "Time to first token: from arrival to the first output token, queueing included."),
     ("TPOT", "Time per output token: (end-to-end time - TTFT) / (output tokens - 1). Undefined for one output token."),
     ("ITL", "Inter-token latency: the gaps between the output tokens of one request, as they were produced."),
@@ -22,22 +32,30 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
     (
         "Pair, run, n",
         "A pair is one run with the technique off and one with it on, over the same requests, in ABBA order after "
-        "warm-up. The unit of replication is the run, never the request; n is the number of pairs.",
+        "one discarded warm-up run of each arm. The unit of replication is the run, never the request; n is the "
+        "number of pairs.",
     ),
     (
         "Interval",
         "95% confidence interval. For a gain: the Hodges-Lehmann estimate over the pairs on the log scale, with the "
-        "interval that inverts the exact Wilcoxon signed-rank test; it needs at least 6 pairs.",
+        "interval that inverts the exact Wilcoxon signed-rank test; it needs at least 6 pairs. It covers the noise "
+        f"from run to run on {_SLICE}, not how other requests or other traffic would fare.",
     ),
     (
         "Percentiles",
         "A 95% interval needs 6 requests for p50, 36 for p90, 72 for p95 and 368 for p99. With fewer the percentile is "
         "not printed.",
     ),
-    ("Saturated", "All requests are there at the start. Throughput and capacity are taken only under this load."),
+    (
+        "Saturated",
+        "All requests are there at the start. Throughput and capacity are taken only under this load. A saturated TTFT "
+        "includes queueing behind the whole slice, so it is printed as context and nothing is concluded from it.",
+    ),
     (
         "Open loop",
-        "Requests arrive on one schedule that both arms share. Latencies and goodput are taken only under this load.",
+        "Requests arrive on one schedule that both arms share. Claims on latency (TTFT, TPOT, end-to-end) and goodput "
+        "are made only from this load. The longest gap between tokens has a run of its own: long prompts arriving "
+        "beside running decodes.",
     ),
     (
         "Overloaded",

@@ -10,7 +10,7 @@ unit in the evidence          shown as
 ``bytes``, ``B``              bytes, KiB, MiB, GiB, TiB
 ``bytes/s``                   MB/s, GB/s, TB/s
 ``x``                         1.83x
-``share``, ``fraction``       71.3%
+``share``, ``fraction``       71.3%, and <0.1% for less than that
 ``%``                         71.3%
 ``ratio``, ``1``, empty       0.93
 any other (``tokens/s``)      3,410 tokens/s
@@ -21,10 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from inferdoc.evidence import EnvironmentField, Expected, Fact, Interval, Quantity
+from inferdoc.evidence import Comparison, EnvironmentField, Expected, Fact, Interval, Quantity, Recommendation, Workload
 
 UNKNOWN = "not known"
+PAIRS_NEEDED = 6
+"""The fewest pairs for which the exact Wilcoxon test has a 95% interval."""
+LEAST_PERCENT = 0.1
+"""Percentages between zero and this one are only told to be below it."""
+
+Effect = Literal["better", "worse", "no difference shown"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,7 @@ _BYTES = (
 _BANDWIDTH = ((1e12, 1e-12, " TB/s"), (1e9, 1e-9, " GB/s"), (0.0, 1e-6, " MB/s"))
 _LADDERS = {"s": _TIME, "bytes": _BYTES, "B": _BYTES, "bytes/s": _BANDWIDTH}
 _COUNTS = ("bytes", "tokens", "requests", "blocks", "runs", "pairs")
+_SHARES = ("share", "fraction", "%")
 _FIXED = {
     "x": Scale(1.0, "x", decimals=2),
     "share": Scale(100.0, "%"),
@@ -104,6 +112,8 @@ def number(value: float, unit: str, *, exact: bool = False) -> str:
 
 def cell(value: float, unit: str, scale: Scale, *, exact: bool = False) -> str:
     """A number of a column whose header names the scale. A whole count has no decimals: ``5 requests``."""
+    if unit in _SHARES and 0 < value * scale.factor < LEAST_PERCENT:
+        return f"<{LEAST_PERCENT}"
     counted = exact or (scale.factor == 1.0 and unit in _COUNTS and value == int(value))
     return digits(value * scale.factor, exact=counted, decimals=scale.decimals)
 
@@ -130,7 +140,7 @@ def bounds(interval: Interval | None, unit: str, value: float | None) -> str:
     if interval is None:
         return ""
     scale = scale_for(unit, value if value else max(abs(interval.low), abs(interval.high)))
-    low, high = (digits(end * scale.factor, decimals=scale.decimals) for end in (interval.low, interval.high))
+    low, high = (cell(end, unit, scale) for end in (interval.low, interval.high))
     return f"[{low}..{high}]"
 
 
@@ -155,12 +165,27 @@ def expected(change: Expected) -> str:
     return f"{factor(change.estimate)} {span}".rstrip()
 
 
+def effect(change: Expected) -> Effect | None:
+    """What the range of a change shows; ``None`` where there is no range."""
+    if change.low is None or change.high is None:
+        return None
+    return "better" if change.low > 1.0 else "worse" if change.high < 1.0 else "no difference shown"
+
+
+def bases(card: Recommendation) -> list[str]:
+    """The bases of what a card expects, each once."""
+    changes = [*card.expected, *([card.adds] if card.adds else [])]
+    return list(dict.fromkeys(change.basis.value for change in changes))
+
+
 def threshold(fact: Fact) -> str:
     """``at least 1.05x``; a fact without a threshold is context."""
     if fact.threshold is None:
         return "known" if fact.relation == "known" else "context"
     unit = unit_of(fact.quantity)
-    return f"{fact.relation} {number(fact.threshold, unit, exact=unit != 'x')}"
+    scale = scale_for(unit, fact.threshold)
+    shown = digits(fact.threshold * scale.factor, exact=unit != "x", decimals=scale.decimals)
+    return f"{fact.relation} {shown}{scale.suffix}"
 
 
 def environment_value(field: EnvironmentField) -> str:
@@ -175,6 +200,20 @@ def environment_value(field: EnvironmentField) -> str:
 
 def count(value: int) -> str:
     return f"{value:,}"
+
+
+def pairs(comparison: Comparison) -> str:
+    """``6 pairs``, or ``3 of 6 pairs`` where there are too few for an interval."""
+    if comparison.pairs < PAIRS_NEEDED:
+        return f"{comparison.pairs} of {PAIRS_NEEDED} pairs"
+    return f"{count(comparison.pairs)} pairs"
+
+
+def measured_on(workload: Workload) -> str:
+    """``measured on 16 of 360 requests``, or an empty text where no slice was recorded."""
+    if workload.slice_requests is None:
+        return ""
+    return f"measured on {count(workload.slice_requests)} of {count(workload.requests)} requests"
 
 
 def scale_text(length_scale: float) -> str:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from inferdoc.evidence import Diagnosis, Evidence
 from inferdoc.reports import charts, formatting
 from inferdoc.reports.outline import device_name, lead_metric, outline
-from inferdoc.reports.tables import runs_table, series_table
+from inferdoc.reports.tables import runs_table, series_table, unknown
 from inferdoc.reports.templating import environment, render
 from inferdoc.reports.text import LIMIT, visible
 
@@ -50,6 +50,7 @@ def _render(evidence: Evidence, diagnosis: Diagnosis, templates: Path | None, li
         "series_chart": _drawn(charts.series),
         "runs_table": runs_table,
         "series_table": series_table,
+        "unknown": unknown,
         "lead_metric": lead_metric,
     }
     css = render(made, "report.css").replace("\r\n", "\n")

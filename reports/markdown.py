@@ -9,7 +9,7 @@ from typing import Any
 from inferdoc.evidence import Diagnosis, Evidence
 from inferdoc.reports import formatting
 from inferdoc.reports.outline import device_name, outline
-from inferdoc.reports.tables import series_table
+from inferdoc.reports.tables import series_table, unknown
 from inferdoc.reports.templating import environment, render
 from inferdoc.reports.text import Markdown, markdown_code, markdown_safe
 
@@ -25,7 +25,7 @@ def render_markdown(evidence: Evidence, diagnosis: Diagnosis, *, templates: Path
     """
     made = environment(templates, escape=_printed, autoescape=False)
     made.filters |= {"code": markdown_code}
-    made.globals |= {"own": Markdown, "series_table": series_table}
+    made.globals |= {"own": Markdown, "series_table": series_table, "unknown": unknown}
     told = outline(evidence, diagnosis)
     device = device_name(evidence.environment)
     text = render(made, "report.md.j2", evidence=evidence, diagnosis=diagnosis, outline=told, device=device)

@@ -62,12 +62,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class KeyNumber:
-    """A row of the key numbers. `limit` is a threshold of a rule or a service-level objective."""
+    """A row of the key numbers. `limit` is a service-level objective of the user.
+
+    Thresholds of rules are not limits: they stand with the finding that they decide.
+    """
 
     label: str
     quantity: Quantity
     limit: str | None = None
-    limit_source: str | None = None
     standing: Standing | None = None
 
 
@@ -78,6 +80,12 @@ class Block:
     finding: Finding
     comparisons: tuple[Comparison, ...]
     elsewhere: tuple[Comparison, ...]
+
+    @property
+    def short(self) -> Comparison | None:
+        """Of the comparisons with too few pairs for an interval, the one with the fewest."""
+        few = [c for c in (*self.comparisons, *self.elsewhere) if c.pairs < formatting.PAIRS_NEEDED]
+        return min(few, key=lambda comparison: comparison.pairs, default=None)
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,11 @@ class Outline:
     not_measured: tuple[Finding, ...]
     unfinished: tuple[ProbeResult, ...]
     dropped: tuple[PlanStep, ...]
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether the user gave an objective: without one the key numbers have no limit and no status."""
+        return any(row.limit for row in self.key_numbers)
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
@@ -122,7 +135,7 @@ def outline(evidence: Evidence, diagnosis: Diagnosis) -> Outline:
     cards = sorted(diagnosis.recommendations, key=lambda card: card.rank)
     return Outline(
         problems=tuple(_problems(evidence, diagnosis)),
-        key_numbers=(*_slo_numbers(evidence), *_key_numbers(evidence, diagnosis)),
+        key_numbers=(*_slo_numbers(evidence), *_key_numbers(evidence)),
         cards=tuple(cards[:OPEN_CARDS]),
         more_cards=tuple(cards[OPEN_CARDS:]),
         answers=tuple(_answer(question, diagnosis) for question in Question),
@@ -220,7 +233,7 @@ def _slo_numbers(evidence: Evidence) -> list[KeyNumber]:
         ]
         limit = f"at most {formatting.number(slo.limit, slo.unit, exact=True)}"
         rows += [
-            KeyNumber(label, quantity, limit, "your objective", _standing(quantity, slo))
+            KeyNumber(label, quantity, limit, _standing(quantity, slo))
             for label, quantity in arms or [(metric_name(slo.metric), _unmeasured(slo))]
         ]
     return rows
@@ -240,26 +253,7 @@ def _standing(quantity: Quantity, slo: Slo) -> Standing:
     return "met" if high <= slo.limit else "missed" if low > slo.limit else "undecided"
 
 
-def _key_numbers(evidence: Evidence, diagnosis: Diagnosis) -> list[KeyNumber]:
-    """The numbers a reader asks for first, with the threshold that a rule held them against."""
-    facts = {
-        fact.quantity.id: fact
-        for finding in diagnosis.findings
-        for fact in (*finding.evidence, *finding.against)
-        if fact.threshold is not None
-    }
-    rows = []
-    for id in _KEY_NUMBERS:
-        quantity = evidence.lookup(id)
-        if quantity is None:
-            continue
-        fact = facts.get(id)
-        rows.append(
-            KeyNumber(
-                quantity.label,
-                quantity,
-                formatting.threshold(fact) if fact else None,
-                fact.threshold_source if fact else None,
-            )
-        )
-    return rows
+def _key_numbers(evidence: Evidence) -> list[KeyNumber]:
+    """The numbers a reader asks for first; those that older evidence lacks are left out."""
+    found = (evidence.lookup(id) for id in _KEY_NUMBERS)
+    return [KeyNumber(quantity.label, quantity) for quantity in found if quantity is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inferdoc.evidence import Comparison, Series
+from inferdoc.evidence import Comparison, Line, PairedMetric, Series
 from inferdoc.reports import formatting
 
 ROWS = 20
@@ -19,9 +19,34 @@ class Table:
     more: int
 
 
+@dataclass(frozen=True)
+class Point:
+    """One point of a line, with both ends of its interval or neither."""
+
+    x: float
+    y: float | None
+    low: float | None
+    high: float | None
+
+
+def points(line: Line) -> list[Point]:
+    """The points of a line: as many as it has both x and y for."""
+    ends: list[tuple[float | None, float | None]] = [*zip(line.low or (), line.high or (), strict=False)]
+    ends += [(None, None)] * len(line.y)
+    return [Point(x, y, low, high) for x, y, (low, high) in zip(line.x, line.y, ends, strict=False)]
+
+
+def unknown(paired: PairedMetric) -> str | None:
+    """Why nothing of a metric is known, each reason once; ``None`` when something is."""
+    parts = (paired.off_estimate, paired.on_estimate, paired.gain)
+    if any(quantity.value is not None for quantity in parts):
+        return None
+    return "; ".join(dict.fromkeys(formatting.point(quantity) for quantity in parts))
+
+
 def runs_table(comparison: Comparison) -> Table:
-    """A row for each run in the order in which they ran, a column for each metric."""
-    metrics = list(comparison.metrics.values())
+    """A row for each run in the order in which they ran, a column for each metric that any of them has."""
+    metrics = [paired for paired in comparison.metrics.values() if {*paired.off, *paired.on} - {None}]
     scales = [formatting.axis_scale(paired.unit, [*paired.off, *paired.on]) for paired in metrics]
     header = ("run", "arm", *(_header(paired.label, scale.name) for paired, scale in zip(metrics, scales, strict=True)))
     arms = [{"off": iter(paired.off), "on": iter(paired.on)} for paired in metrics]
@@ -39,14 +64,14 @@ def series_table(series: Series) -> Table:
     """A row for each x, a column for each line with its interval where it has one."""
     x_scale = formatting.axis_scale(series.x_unit, [x for line in series.lines for x in line.x])
     y_scale = formatting.axis_scale(series.y_unit, [y for line in series.lines for y in line.y])
-    points: dict[float, dict[int, str]] = {}
+    cells_at: dict[float, dict[int, str]] = {}
     for column, line in enumerate(series.lines):
-        for i, (x, y) in enumerate(zip(line.x, line.y, strict=False)):
-            cell = _cell(y, series.y_unit, y_scale)
-            if y is not None and line.low is not None and line.high is not None:
-                low, high = (formatting.cell(end[i], series.y_unit, y_scale) for end in (line.low, line.high))
+        for point in points(line):
+            cell = _cell(point.y, series.y_unit, y_scale)
+            if point.y is not None and point.low is not None and point.high is not None:
+                low, high = (formatting.cell(end, series.y_unit, y_scale) for end in (point.low, point.high))
                 cell += f" [{low}..{high}]"
-            points.setdefault(x, {})[column] = cell
+            cells_at.setdefault(point.x, {})[column] = cell
     header = (
         _header(series.x_label, x_scale.name),
         *(_header(line.name, y_scale.name) for line in series.lines),
@@ -56,7 +81,7 @@ def series_table(series: Series) -> Table:
             formatting.digits(x * x_scale.factor, exact=True),
             *(cells.get(column, "") for column in range(len(series.lines))),
         )
-        for x, cells in sorted(points.items())
+        for x, cells in sorted(cells_at.items())
     ]
     return _cut(header, rows)
 

@@ -16,7 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from inferdoc.errors import InputError
 from inferdoc.evidence import Conclusion, Truth
 from inferdoc.reports import formatting
-from inferdoc.reports.definitions import DEFINITIONS
+from inferdoc.reports.definitions import definitions
 
 OURS = Path(__file__).parent / "templates"
 NAMES = ("report.html.j2", "report.md.j2", "report.css")
@@ -29,6 +29,7 @@ ICONS = {
     Conclusion.NOT_MEASURED: "○",
 }
 OUTCOMES = {Truth.YES: "✓ holds", Truth.NO: "✕ does not hold", Truth.UNDECIDED: "? undecided", None: "context"}
+EFFECTS: dict[formatting.Effect, str] = {"better": "▲", "worse": "▼", "no difference shown": "="}
 
 
 def environment(
@@ -49,10 +50,14 @@ def environment(
     )
     made.filters |= {
         name: getattr(formatting, name)
-        for name in ("number", "factor", "point", "interval", "full", "expected", "threshold", "count", "scale_text")
+        for name in (
+            *("number", "factor", "point", "interval", "full", "expected", "effect", "bases"),
+            *("threshold", "count", "pairs", "measured_on", "scale_text"),
+        )
     }
     made.filters |= {"state": formatting.environment_value, "https": https_links}
-    made.globals |= {"icons": ICONS, "outcomes": OUTCOMES, "definitions": DEFINITIONS}
+    made.globals |= {"icons": ICONS, "outcomes": OUTCOMES, "effects": EFFECTS}
+    made.globals |= {"definitions": definitions, "pairs_needed": formatting.PAIRS_NEEDED}
     return made
 
 

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
 from rich.text import Text
 
-from inferdoc.evidence import Conclusion, Diagnosis, Evidence, Finding, Recommendation
+from inferdoc.evidence import Conclusion, Diagnosis, Evidence, Expected, Finding, Recommendation
 from inferdoc.reports import formatting
-from inferdoc.reports.outline import Outline, device_name, outline
-from inferdoc.reports.templating import ICONS
+from inferdoc.reports.outline import Block, Outline, device_name, outline
+from inferdoc.reports.templating import EFFECTS, ICONS
 from inferdoc.reports.text import encodable, terminal_safe
 
 WIDTH_WITHOUT_TERMINAL = 120
-_BAR = 10
 _LINES = 4
 """Findings shown under one heading; the rest are counted."""
+_TITLES = 8
 _METRICS = 3
+"""Expected metrics shown of a card; a loss beyond them is shown too."""
 _COLOURS = {
     Conclusion.RECOMMENDED: "green",
     Conclusion.DOES_NOT_PAY: "red",
@@ -34,7 +35,7 @@ _COLOURS = {
     Conclusion.NOT_MEASURED: "dim",
 }
 _ASCII = str.maketrans(
-    {"✓": "+", "✕": "x", "–": "-", "○": "o", "█": "#", "░": ".", "µ": "u", "…": "...", "→": "->", "—": "-", "×": "x"}
+    {"✓": "+", "✕": "x", "–": "-", "○": "o", "µ": "u", "…": "...", "→": "->", "—": "-", "×": "x", "▲": "+", "▼": "-"}
 )
 
 
@@ -82,11 +83,11 @@ class _Summary:
         self._advice()
         for heading, conclusion in (
             ("DOES NOT PAY", Conclusion.DOES_NOT_PAY),
-            ("NOT NEEDED", Conclusion.NOT_NEEDED),
             ("INCONCLUSIVE", Conclusion.INCONCLUSIVE),
         ):
-            self._findings(heading, [f for f in self.diagnosis.findings if f.conclusion is conclusion])
-        self._not_measured()
+            self._findings(heading, [block for block in self.outline.why if block.finding.conclusion is conclusion])
+        self._titles("NOT NEEDED", [block.finding for block in self.outline.not_needed])
+        self._titles("COULD NOT BE MEASURED", self.outline.not_measured)
         files = "  ".join(str(out / name) for name in ("report.html", "report.md", "evidence.json", "diagnosis.json"))
         self._line("REPORT  ", files, head_style="bold")
 
@@ -101,8 +102,9 @@ class _Summary:
             device_name(self.evidence.environment),
             f"report {run.id}",
             health,
+            formatting.measured_on(self.evidence.workload),
         )
-        self._line(f"inferdoc {self.diagnosis.tool.version}  ", "  ".join(parts), head_style="bold")
+        self._line(f"inferdoc {self.diagnosis.tool.version}  ", "  ".join(filter(None, parts)), head_style="bold")
         for problem in self.outline.problems[:_LINES]:
             mark = "✕" if problem.severity == "serious" else "!"
             self._line(f" {mark} ", problem.text, head_style="red" if problem.severity == "serious" else "yellow")
@@ -124,47 +126,54 @@ class _Summary:
         self._heading("DO NEXT", f"  ranked by {self.diagnosis.run.objective.value}; estimates overlap, do not add")
         if not self.outline.cards:
             self._line("   ", "nothing that was measured pays")
-        estimates = [card.expected[0].estimate or 1.0 for card in self.outline.cards if card.expected]
         for card in self.outline.cards:
-            self._card(card, max(estimates, default=1.0))
+            self._card(card)
+        tests = list(dict.fromkeys(card.verify_command for card in self.outline.cards))
+        if tests:
+            more = f" ({len(tests) - 1} more in the report)" if len(tests) > 1 else ""
+            self._line("   test: ", tests[0] + more, head_style="dim")
         if self.outline.more_cards:
             self._line("   ", f"{len(self.outline.more_cards)} more in the report", head_style="dim")
 
-    def _card(self, card: Recommendation, largest: float) -> None:
+    def _card(self, card: Recommendation) -> None:
         change = card.change
-        self._line(f" {card.rank} ", f"{change.knob}: {change.from_} -> {change.to}", head_style="bold", style="bold")
-        shown = [f"{formatting.expected(item)} {item.label}" for item in card.expected[:_METRICS]]
+        bases = formatting.bases(card)
+        basis = f" ({bases[0]})" if len(bases) == 1 else ""
+        title = f"{change.knob}: {change.from_} -> {change.to}{basis}"
+        self._line(f" {card.rank} ", title, head_style="bold", style="bold")
+        losses = [item for item in card.expected[_METRICS:] if formatting.effect(item) == "worse"]
+        for item in (*card.expected[:_METRICS], *losses):
+            self._expected(item, item.label, mixed=len(bases) > 1)
         if card.adds is not None:
-            shown.append(f"adds {formatting.expected(card.adds)} {card.adds.label} to the steps above")
-        if shown:
-            lead = (card.expected[0].estimate if card.expected else None) or 1.0
-            bases = ", ".join(dict.fromkeys(item.basis.value for item in card.expected))
-            self._line(f"   {self._bar(lead, largest)} ", f"{'; '.join(shown)} ({bases})", head_style="green")
-        self._line("   test: ", card.verify_command, head_style="dim")
+            self._expected(card.adds, f"{card.adds.label}, added to the steps above", mixed=len(bases) > 1)
 
-    def _findings(self, heading: str, findings: list[Finding]) -> None:
-        if not findings:
+    def _expected(self, item: Expected, label: str, *, mixed: bool) -> None:
+        effect = formatting.effect(item)
+        basis = f" ({item.basis.value})" if mixed else ""
+        word = f", {effect}" if effect in ("worse", "no difference shown") else ""
+        style = {"better": "green", "worse": "red"}.get(effect or "", "")
+        icon = EFFECTS[effect] if effect else " "
+        self._line(f"   {icon} ", f"{formatting.expected(item)} {label}{word}{basis}", head_style=style)
+
+    def _findings(self, heading: str, blocks: list[Block]) -> None:
+        if not blocks:
             return
         self._heading(heading)
-        for finding in findings[:_LINES]:
-            marks = f" ({', '.join(finding.marks)})" if finding.marks else ""
+        for block in blocks[:_LINES]:
+            finding = block.finding
+            shown = [*finding.marks, *([formatting.pairs(block.short)] if block.short else [])]
+            marks = f" ({', '.join(shown)})" if shown else ""
             head = f" {ICONS[finding.conclusion]} "
             self._line(head, f"{finding.title}: {finding.text}{marks}", head_style=_COLOURS[finding.conclusion])
-        if len(findings) > _LINES:
-            self._line("   ", f"{len(findings) - _LINES} more in the report", head_style="dim")
+        if len(blocks) > _LINES:
+            self._line("   ", f"{len(blocks) - _LINES} more in the report", head_style="dim")
 
-    def _not_measured(self) -> None:
-        missing = self.outline.not_measured
-        if missing:
-            titles = ", ".join(finding.title for finding in missing[:8]) + (", ..." if len(missing) > 8 else "")
-            self._heading("COULD NOT BE MEASURED", f"  {len(missing)}, with reasons in the report")
-            self._line("   ", titles)
-
-    def _bar(self, value: float, largest: float) -> str:
-        """How far `value` is above 1, against the largest of the list."""
-        share = (value - 1.0) / (largest - 1.0) if largest > 1.0 else 0.0
-        full = round(_BAR * min(1.0, max(0.0, share)))
-        return "█" * full + "░" * (_BAR - full)
+    def _titles(self, heading: str, findings: Sequence[Finding]) -> None:
+        if findings:
+            shown = [finding.title for finding in findings[:_TITLES]]
+            more = f" and {len(findings) - _TITLES} more" if len(findings) > _TITLES else ""
+            self._heading(heading, f"  {len(findings)}, with reasons in the report")
+            self._line("   ", ", ".join(shown) + more)
 
     def _heading(self, heading: str, rest: str = "") -> None:
         self._line(heading, rest, head_style="bold", style="dim")

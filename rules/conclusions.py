@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from inferdoc.evidence import Basis, Conclusion, Finding, Quantity, Truth
+from inferdoc.evidence import Basis, Comparison, Conclusion, Finding, Quantity, Truth
 from inferdoc.rules import wording
 from inferdoc.rules.conditions import Leaf, Outcome, evaluate
 from inferdoc.rules.facts import sort_facts, sure_gain
-from inferdoc.rules.loading import HIGH_SEVERITY_GAIN, MEDIUM_SEVERITY_GAIN, LoadedRule
+from inferdoc.rules.loading import HIGH_SEVERITY_GAIN, MEDIUM_SEVERITY_GAIN, SMALL_SLICE, LoadedRule
 from inferdoc.rules.reading import NOT_RUN, Reader
 from inferdoc.rules.schema import Case, Technique
 
@@ -77,12 +77,19 @@ def conclude(loaded: LoadedRule, reader: Reader) -> Concluded:
         text=text,
         evidence=evidence,
         against=against,
-        refuted_by=rule.refuted_by if conclusion in (*_MEASURED, Conclusion.NOT_NEEDED) else None,
+        refuted_by=_refutation(loaded, case, conclusion),
         marks=marks,
         rule_source=loaded.source,
     )
     bottleneck = reader.fill(case.bottleneck) if case is not None and case.bottleneck else None
     return Concluded(finding, loaded, case, bottleneck)
+
+
+def _refutation(loaded: LoadedRule, case: Case | None, conclusion: Conclusion) -> str | None:
+    """What would refute the conclusion, where one was drawn: as the case says, else as the rule says."""
+    if conclusion not in (*_MEASURED, Conclusion.NOT_NEEDED):
+        return None
+    return case.refuted_by if case is not None and case.refuted_by else loaded.rule.refuted_by
 
 
 def _unmet(loaded: LoadedRule, reader: Reader) -> _Draft | None:
@@ -144,22 +151,30 @@ def _circumstances(draft: _Draft, technique: Technique, marks: list[str], reader
             return Conclusion.INCONCLUSIVE, (
                 f"{draft.text} The engine runs below half of its roofline here, which misleads about this technique."
             )
-        paired = any(wording.is_effect(leaf.fact.quantity) for leaf in draft.leaves)
-        if evidence.validity.status == "invalid" and paired:
+        if evidence.validity.status == "invalid" and _effects(draft, reader):
             failed = "; ".join(check.text.rstrip(".") for check in evidence.validity.checks if check.passed is False)
             return Conclusion.INCONCLUSIVE, f"{draft.text} But the run is not valid: {failed or 'see its checks'}."
     return draft.conclusion, draft.text
 
 
+def _effects(draft: _Draft, reader: Reader) -> list[Comparison]:
+    """The comparisons whose measured effects the conclusion looked at, each once."""
+    effects = [leaf.fact.quantity for leaf in draft.leaves if wording.is_effect(leaf.fact.quantity)]
+    found = [reader.comparison_of(quantity.id) for quantity in effects if quantity.value is not None]
+    return list({comparison.id: comparison for comparison in found if comparison is not None}.values())
+
+
 def _marks(loaded: LoadedRule, draft: _Draft, reader: Reader) -> list[str]:
     """What must be read beside the conclusion."""
-    marks: list[str] = []
+    workload = reader.evidence.workload
+    counts = sorted({comparison.requests for comparison in _effects(draft, reader)})
+    marks = [f"measured on {n:,} of {workload.requests:,} requests" for n in counts if n < workload.requests]
     comparisons = reader.comparisons(loaded)
     if any(comparison.engine_limited for comparison in comparisons):
         marks.append(_LIMITED)
     quantities = [leaf.fact.quantity for leaf in draft.leaves] + [reader.quantity(id) for id in loaded.rule.shows]
     timed = comparisons or any(q.value is not None and q.basis is Basis.MEASURED for q in quantities)
-    if reader.evidence.workload.length_scale != 1 and timed:
+    if workload.length_scale != 1 and timed:
         marks.append(_SCALED)
     rooflines = [c.roofline_fraction for c in comparisons if c.roofline_fraction is not None]
     if any("cache-resident" in f"{q.reason} {q.note}" for q in [*rooflines, *quantities]):
@@ -174,20 +189,25 @@ def _marks(loaded: LoadedRule, draft: _Draft, reader: Reader) -> list[str]:
 
 
 def _severity(loaded: LoadedRule, case: Case | None, conclusion: Conclusion, reader: Reader) -> Severity:
-    """As the case says; else by the surest gain for a recommendation, and none for the rest."""
+    """As the case says; else by the surest gain in the objective for a recommendation, and none for the rest."""
     if case is not None and case.severity is not None:
         return case.severity
     if conclusion is not Conclusion.RECOMMENDED:
         return "medium" if case is not None and case.warn else "none"
     constants = reader.pack.constants
-    surest = max((sure_gain(reader.quantity(effect.gain)) for effect in loaded.rule.effects), default=1.0)
+    effects = loaded.rule.effects
+    asked = [effect for effect in effects if reader.evidence.run.objective in effect.serves] or effects
+    surest = max((sure_gain(reader.quantity(effect.gain)) for effect in asked), default=1.0)
     if surest >= constants[HIGH_SEVERITY_GAIN].value:
         return "high"
     return "medium" if surest >= constants[MEDIUM_SEVERITY_GAIN].value else "low"
 
 
 def _confidence(draft: _Draft, conclusion: Conclusion, marks: list[str], reader: Reader) -> Confidence:
-    """Low where nothing is concluded; one step down each for modelled numbers, a marked run and a run not valid."""
+    """Low where nothing is concluded; one step down each for what weakens the numbers.
+
+    That is: modelled ones, a marked run, a run that is not valid, and effects measured on a small part of the trace.
+    """
     if conclusion in (Conclusion.INCONCLUSIVE, Conclusion.NOT_MEASURED):
         return "low"
     bases = {leaf.fact.quantity.basis for leaf in draft.leaves if leaf.supports is Truth.YES}
@@ -195,9 +215,16 @@ def _confidence(draft: _Draft, conclusion: Conclusion, marks: list[str], reader:
         bool(bases & {Basis.MODELLED, Basis.SPEC}),
         _LIMITED in marks or _SCALED in marks,
         reader.evidence.validity.status != "valid",
+        bool(_effects(draft, reader)) and _small_slice(reader),
     ]
-    levels: tuple[Confidence, ...] = ("high", "medium", "low", "low")
-    return levels[sum(steps)]
+    levels: tuple[Confidence, ...] = ("high", "medium", "low")
+    return levels[min(sum(steps), 2)]
+
+
+def _small_slice(reader: Reader) -> bool:
+    workload = reader.evidence.workload
+    share = reader.pack.constants[SMALL_SLICE].value
+    return workload.slice_requests is not None and workload.slice_requests < share * workload.requests
 
 
 def _undecided_text(undecided: Iterable[Quantity], leaves: tuple[Leaf, ...]) -> str:

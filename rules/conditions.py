@@ -114,6 +114,11 @@ def _measure(condition: Condition, id: str, view: View) -> Outcome:
 def _join(parts: list[Outcome], *, least: bool) -> Outcome:
     choose = min if least else max
     truth = choose((part.truth for part in parts), key=_ORDER.__getitem__)
-    # What fails an `all` is the parts that fail; the others neither speak for nor against it.
-    deciding = [part for part in parts if part.truth is Truth.NO] if least and truth is Truth.NO else parts
+    deciding = parts
+    if least and truth is Truth.NO:
+        # What fails an `all` is the parts that fail; the others neither speak for nor against it. Where one of those
+        # is about the user's wishes (objective, slo), no number speaks either way.
+        deciding = [part for part in parts if part.truth is Truth.NO]
+        if any(not part.leaves for part in deciding):
+            return Outcome(truth)
     return Outcome(truth, tuple(leaf for part in deciding for leaf in part.leaves))

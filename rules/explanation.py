@@ -27,6 +27,8 @@ def explain(loaded: LoadedRule, pack: Pack) -> str:
     for case in rule.cases:
         lines.append(f"  {case.conclude.value}{' (with a warning)' if case.warn else ''}, when")
         lines += _condition(case.when, pack, "    ") if case.when is not None else ["    nothing above holds"]
+        if case.refuted_by:
+            lines.append(f"    refuted by: {case.refuted_by}")
     if rule.refuted_by:
         lines += ["", f"refuted by: {rule.refuted_by}"]
     thresholds = _thresholds(loaded, pack)

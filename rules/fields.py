@@ -31,6 +31,12 @@ def _measure(value: str) -> str:
     return value
 
 
+def _gain(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)+\.gain", value):
+        raise ValueError("must be the paired effect of a comparison, such as 'prefix_caching.open.ttft_p50.gain'")
+    return value
+
+
 def _identifier(value: str) -> str:
     if not re.fullmatch(r"[a-z0-9]+([_-][a-z0-9]+)*", value):
         raise ValueError("must be lower-case letters, digits, '-' and '_'")
@@ -46,6 +52,7 @@ def _https(value: str) -> str:
 Threshold = Annotated[float | str, PlainValidator(_threshold)]
 Text = Annotated[str, AfterValidator(_text)]
 Measure = Annotated[str, AfterValidator(_measure)]
+Gain = Annotated[str, AfterValidator(_gain)]
 Identifier = Annotated[str, AfterValidator(_identifier)]
 Reference = Annotated[str, AfterValidator(_https)]
 AnObjective = Annotated[Objective, Field(strict=False)]

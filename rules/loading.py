@@ -21,7 +21,8 @@ LEAST_GAIN = "least_worthwhile_gain"
 LEAST_LOSS = "least_worthwhile_loss"
 HIGH_SEVERITY_GAIN = "high_severity_gain"
 MEDIUM_SEVERITY_GAIN = "medium_severity_gain"
-NEEDED_CONSTANTS = (LEAST_GAIN, LEAST_LOSS, HIGH_SEVERITY_GAIN, MEDIUM_SEVERITY_GAIN)
+SMALL_SLICE = "small_slice_share"
+NEEDED_CONSTANTS = (LEAST_GAIN, LEAST_LOSS, HIGH_SEVERITY_GAIN, MEDIUM_SEVERITY_GAIN, SMALL_SLICE)
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,18 @@ Weights stand in the pack's ``objectives``, points in its ``techniques``. Equal 
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 
-from inferdoc.evidence import Change, Conclusion, Expected, Quantity, Recommendation
+from inferdoc.evidence import Change, Conclusion, Expected, Finding, Quantity, Recommendation
 from inferdoc.rules import wording
 from inferdoc.rules.conclusions import Concluded
 from inferdoc.rules.facts import sure_gain
 from inferdoc.rules.reading import Reader
 from inferdoc.rules.schema import EngineSetting
+
+_REPLACED = ("-o", "--output", "--question")
+"""Options of the run that a check of one recommendation sets itself."""
 
 
 def recommend(concluded: Sequence[Concluded], reader: Reader) -> list[Recommendation]:
@@ -52,7 +56,7 @@ def _recommendation(item: Concluded, rank: int, reader: Reader) -> Recommendatio
         technique=rule.technique,
         title=technique.title,
         change=change,
-        expected=_expected(item, reader),
+        expected=[*_expected(item, reader), *_losses(item, reader)],
         adds=_adds(rule.technique, reader),
         effort=technique.complexity.level,
         risk=technique.risk,
@@ -60,7 +64,7 @@ def _recommendation(item: Concluded, rank: int, reader: Reader) -> Recommendatio
         conflicts=[reader.pack.techniques[id].title for id in technique.conflicts],
         replaces=[reader.pack.techniques[id].title for id in technique.replaces],
         engine_flags={name: _flags(engine, change.to) for name, engine in technique.engines.items()},
-        verify_command=reader.evidence.run.command,
+        verify_command=verify_command(reader.evidence.run.command, item.finding),
         refs=list(technique.refs),
         finding=rule.id,
     )
@@ -78,6 +82,39 @@ def _expected(item: Concluded, reader: Reader) -> list[Expected]:
             label = comparison.metrics[effect.metric_name].label if comparison else quantity.label
             expected.append(_factor(effect.metric_name, label, quantity))
     return expected
+
+
+def _losses(item: Concluded, reader: Reader) -> list[Expected]:
+    """What the change costs: every metric of the rule's comparisons that is shown to become worse."""
+    effects = {effect.gain for effect in item.loaded.rule.effects}
+    comparisons = reader.comparisons(item.loaded)
+    losses = []
+    for comparison in comparisons:
+        for metric, paired in comparison.metrics.items():
+            interval = paired.gain.interval
+            counted = f"{comparison.id}.{metric}.gain" in effects
+            if not counted and paired.gain.value is not None and interval is not None and interval.high < 1:
+                several = sum(metric in other.metrics for other in comparisons) > 1
+                label = f"{paired.label} ({comparison.load.partition(' at ')[0]})" if several else paired.label
+                losses.append(_factor(metric, label, paired.gain))
+    return losses
+
+
+def verify_command(command: str, finding: Finding) -> str:
+    """The run's own command, for the finding's question alone and into a folder of its own."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        words = command.split()
+    kept = []
+    rest = iter(words)
+    for word in rest:
+        if word in _REPLACED:
+            next(rest, None)
+        elif not word.startswith("-o") and word.partition("=")[0] not in _REPLACED:
+            kept.append(word)
+    kept += ["--question", str(finding.question.number), "-o", f"verify-{finding.technique}"]
+    return shlex.join(kept)
 
 
 def _adds(technique: str, reader: Reader) -> Expected | None:
@@ -98,8 +135,13 @@ def _factor(metric: str, label: str, quantity: Quantity) -> Expected:
 
 
 def expected_text(expected: Expected) -> str:
-    """``output tokens per second 1.71x to 1.95x better (measured here)``."""
-    return f"{expected.label} {range_text(expected)} better ({expected.basis.value})"
+    """``output tokens per second 1.71x to 1.95x better (measured here)``; *better* only of an interval above 1."""
+    low, high, basis = expected.low, expected.high, expected.basis.value
+    if low is None or high is None:
+        return f"{expected.label} {range_text(expected)}, no interval ({basis})"
+    if low <= 1 <= high:
+        return f"{expected.label}: no difference shown ({wording.times(low)}..{wording.times(high)}, {basis})"
+    return f"{expected.label} {range_text(expected)} {'better' if low > 1 else 'as good'} ({basis})"
 
 
 def range_text(expected: Expected) -> str:

@@ -21,7 +21,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from inferdoc.evidence import Conclusion, Objective, Question
-from inferdoc.rules.fields import AnObjective, Identifier, Level, Measure, Reference, Text, Threshold
+from inferdoc.rules.fields import AnObjective, Gain, Identifier, Level, Measure, Reference, Text, Threshold
 
 Path = tuple[str | int, ...]
 """Where a value stands in its file, as keys and positions."""
@@ -108,19 +108,20 @@ class Case(Strict):
     """What holds the system back when this is so, as a clause for the verdict."""
     severity: Literal["high", "medium", "low", "none"] | None = None
     warn: bool = False
+    refuted_by: Text | None = None
+    """What would refute this conclusion, where the rule's own does not (opposite conclusions need opposite ones)."""
 
 
 class Effect(Strict):
     """A gain that the technique may bring, for the expected change and the ranking."""
 
-    gain: Measure
+    gain: Gain
+    """``<comparison>.<metric>.gain``: only what was measured off and on may rank advice."""
     serves: Annotated[list[AnObjective], Field(min_length=1)]
-    metric: Identifier | None = None
-    """The metric's name where the id does not hold it (``<comparison>.<metric>.gain`` does)."""
 
     @property
     def metric_name(self) -> str:
-        return self.metric or self.gain.split(".")[-2]
+        return self.gain.split(".")[-2]
 
 
 class Setting(Strict):

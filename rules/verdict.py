@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from inferdoc.evidence import (
@@ -20,8 +21,8 @@ from inferdoc.rules.loading import Pack
 from inferdoc.rules.ranking import expected_text, range_text
 from inferdoc.rules.reading import Reader
 
-_FALL_BACK = {"tpot": "latency.tpot_at_load"}
-"""Where a latency stands when no open-loop comparison has it: a plain quantity, by the metric's first part."""
+_FALL_BACK = {"tpot_p50": "latency.tpot_at_load"}
+"""Where a latency stands when no open-loop comparison has it: the plain quantity of the same metric."""
 
 
 def give_verdict(concluded: Sequence[Concluded], recommendations: Sequence[Recommendation], reader: Reader) -> Verdict:
@@ -36,7 +37,7 @@ def give_verdict(concluded: Sequence[Concluded], recommendations: Sequence[Recom
         *_open_questions(concluded),
     ]
     return Verdict(
-        headline=_headline(best, recommendations, concluded, confidence),
+        headline=_headline(best, recommendations, concluded),
         bottleneck=best.bottleneck if best else None,
         confidence=confidence,
         lines=lines[:5],
@@ -65,20 +66,19 @@ def _headline(
     best: Concluded | None,
     recommendations: Sequence[Recommendation],
     concluded: Sequence[Concluded],
-    confidence: Confidence,
 ) -> str:
+    """One sentence: what holds the system back, else the strongest result."""
     if best is not None:
+        if best.bottleneck:
+            return wording.sentence(best.bottleneck)
         first = recommendations[0]
-        advice = f"{first.title} pays" if first.expected else f"{first.title} is needed"
-        if first.expected:
-            advice += f": {expected_text(first.expected[0])}"
-        reason = f"{wording.sentence(best.bottleneck)} " if best.bottleneck else ""
-        return f"{reason}{wording.sentence(advice)[:-1]}, {confidence} confidence."
+        advice = f"pays: {expected_text(first.expected[0])}" if first.expected else "is needed"
+        return f"{first.title} {advice}."
     open_ones = sum(item.finding.conclusion is Conclusion.INCONCLUSIVE for item in concluded)
     if open_ones:
         return f"Nothing is shown to pay yet: {open_ones} technique{'s' if open_ones > 1 else ''} still inconclusive."
     if _refusals(concluded):
-        return f"Nothing that was measured pays here: leave these settings as they are, {confidence} confidence."
+        return "Nothing that was measured pays here: leave these settings as they are."
     return "Nothing was measured that a conclusion could rest on."
 
 
@@ -135,18 +135,28 @@ def slo_status(slo: Slo, recommendations: Sequence[Recommendation], reader: Read
     head = f"{slo.metric} <= {limit}"
     comparison = _open_comparison(slo.metric, [r.technique for r in recommendations], reader)
     if comparison is None:
-        fall_back = _FALL_BACK.get(slo.metric.partition("_")[0])
+        fall_back = _FALL_BACK.get(slo.metric)
         quantity = reader.quantity(fall_back) if fall_back else None
-        if quantity is None or quantity.value is None:
+        if quantity is None:
             return f"{head}: not measured"
+        if quantity.value is None:
+            return _untold(head, quantity)
         return f"{head}: {_met(quantity, slo)} at {wording.quantity_text(quantity)} ({quantity.label})"
     off, on = (reader.quantity(f"{comparison.id}.{slo.metric}.{arm}") for arm in ("off", "on"))
+    if off.value is None and on.value is None:
+        return _untold(head, off)
     title = reader.pack.techniques[comparison.technique].title.lower()
     without, with_ = _met(off, slo), _met(on, slo)
     before, after = wording.quantity_text(off), wording.quantity_text(on)
     if with_ == without:
         return f"{head}: {with_} with and without {title} ({before} -> {after})"
     return f"{head}: {without} without {title} ({before}), {with_} with it ({after})"
+
+
+def _untold(head: str, quantity: Quantity) -> str:
+    """One short reason: the first clause of the quantity's own."""
+    reason = re.split(r"; (?![^()]*\))", quantity.reason or "not measured")[0].rstrip(".")
+    return f"{head}: cannot be told, {reason}"
 
 
 def _open_comparison(metric: str, techniques: list[str], reader: Reader) -> Comparison | None:

@@ -50,8 +50,10 @@ def times(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """A share in [0, 1] as percent; one decimal below 10%."""
+    """A share in [0, 1] as percent; one decimal below 10%, and what is too small for that is never *0%*."""
     scaled = value * 100
+    if 0 < scaled < 0.05:
+        return "<0.1%"
     return f"{scaled:.1f}%" if 0 < abs(scaled) < 9.95 else f"{scaled:.0f}%"
 
 

@@ -210,7 +210,8 @@ def _wanted(ids: Tensor, teacher: LlamaForCausalLM | None) -> Tensor:
     """What should follow each position of `ids`: a token id, or a row of the teacher's probabilities."""
     if teacher is None:
         return ids[:, 1:].flatten()
-    return teacher(input_ids=ids, use_cache=False).logits[:, :-1].flatten(0, 1).softmax(-1)
+    probabilities: Tensor = teacher(input_ids=ids, use_cache=False).logits[:, :-1].flatten(0, 1).softmax(-1)
+    return probabilities
 
 
 @torch.inference_mode()
@@ -234,7 +235,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=4e-3, help="peak learning rate of the target")
     parser.add_argument("--draft-rate", type=float, default=8e-3, help="peak learning rate of the draft")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2, help="1 is faster where others use the cores too")
+    parser.add_argument("--threads", type=int, default=1, help="the shipped weights were trained with 1")
     options = parser.parse_args()
 
     torch.manual_seed(options.seed)

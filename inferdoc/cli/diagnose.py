@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import shlex
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from inferdoc.cli.parsing import parse_bytes, parse_duration, parse_scale, parse_slo
-from inferdoc.errors import EXIT_INTERRUPTED
+from inferdoc.errors import EXIT_INTERNAL, EXIT_INTERRUPTED
 from inferdoc.evidence import Objective
+
+
+class LoadFormat(StrEnum):
+    AUTO = "auto"
+    DUMMY = "dummy"
 
 
 def diagnose(
@@ -37,7 +43,7 @@ def diagnose(
     ] = None,
     memory: Annotated[str | None, typer.Option(help="Memory budget, for example 16GiB. Default: what is free.")] = None,
     max_model_len: Annotated[
-        int | None, typer.Option(min=16, help="Longest sequence. Default: the model's context.")
+        int | None, typer.Option(min=64, help="Longest sequence. Default: the model's context.")
     ] = None,
     max_num_seqs: Annotated[
         int | None, typer.Option(min=2, help="Largest batch. Default: 8 on a CPU, 64 on CUDA.")
@@ -45,7 +51,7 @@ def diagnose(
     max_num_batched_tokens: Annotated[
         int | None, typer.Option(min=16, help="Token budget of a step. Default: 256 on a CPU, 2048 on CUDA.")
     ] = None,
-    block_size: Annotated[int, typer.Option(help="Tokens in a KV block; a power of two.")] = 16,
+    block_size: Annotated[int, typer.Option(min=1, help="Tokens in a KV block; a power of two.")] = 16,
     length_scale: Annotated[
         str, typer.Option(help="Shrink prompts, outputs and recorded blocks alike, for example 1/32.")
     ] = "1",
@@ -54,17 +60,20 @@ def diagnose(
         str, typer.Option(help="Weights' dtype. auto: the configuration's on CUDA, float32 on a CPU.")
     ] = "auto",
     load_format: Annotated[
-        str, typer.Option(help="auto, or dummy: seeded random weights from a configuration.")
-    ] = "auto",
+        LoadFormat, typer.Option(help="dummy: seeded random weights from a configuration.")
+    ] = LoadFormat.AUTO,
     gguf_file: Annotated[str | None, typer.Option(help="Name of the GGUF file inside --model.")] = None,
     trust_remote_code: Annotated[bool, typer.Option(help="Let the model's repository run its own code.")] = False,
     rules: Annotated[Path | None, typer.Option(help="A folder of your own rules, read after ours.")] = None,
     templates: Annotated[Path | None, typer.Option(help="A folder of your own report templates.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of made-up token ids and arrival times.")] = 0,
+    question: Annotated[
+        list[int] | None, typer.Option(min=1, max=6, help="Run only this question's comparisons; may be repeated.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of made-up token ids and arrival times.")] = 0,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the reports.")] = Path("inferdoc-report"),
 ) -> None:
     """Measure which optimizations pay for a model and its traffic; without arguments, on the embedded default."""
-    from inferdoc.diagnosis import Options, collect_evidence
+    from inferdoc.diagnosis import INTERRUPTED, Options, collect_evidence
     from inferdoc.progress import Progress
     from inferdoc.reports import prepare_output, print_diagnosis, write_all
     from inferdoc.rules import diagnose as conclude
@@ -88,10 +97,11 @@ def diagnose(
         length_scale=parse_scale(length_scale, option="--length-scale"),
         device=device,
         dtype=dtype,
-        load_format=load_format,
+        load_format=load_format.value,
         gguf_file=gguf_file,
         trust_remote_code=trust_remote_code,
         seed=seed,
+        questions=tuple(question or ()),
         command=shlex.join(["inferdoc", *sys.argv[1:]]),
     )
     pack = load_pack(rules)
@@ -102,5 +112,5 @@ def diagnose(
     diagnosis = conclude(evidence, pack)
     write_all(evidence, diagnosis, output, templates)
     print_diagnosis(evidence, diagnosis, output)
-    if evidence.run.status == "partial":
-        raise typer.Exit(EXIT_INTERRUPTED)
+    if evidence.run.errors:
+        raise typer.Exit(EXIT_INTERRUPTED if INTERRUPTED in evidence.run.errors else EXIT_INTERNAL)

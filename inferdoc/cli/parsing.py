@@ -10,7 +10,7 @@ from inferdoc.evidence import Slo
 
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-_METRIC = re.compile(r"(ttft|tpot|itl|e2e)_(p50|p90|p95|p99)")
+_METRIC = re.compile(r"(ttft|tpot|e2e)_(p50|p95)|itl_max")
 
 
 def parse_duration(text: str, *, option: str) -> float:
@@ -48,7 +48,7 @@ def parse_slo(text: str) -> tuple[Slo, ...]:
         if not separator or not _METRIC.fullmatch(name.strip()):
             raise InputError(
                 f"--slo {part!r} is not an objective; write metric_percentile=duration, for example "
-                "ttft_p95=500ms,tpot_p95=50ms (metrics: ttft, tpot, itl, e2e; percentiles: p50, p90, p95, p99)"
+                "ttft_p95=500ms,tpot_p95=50ms (ttft, tpot or e2e at p50 or p95, and itl_max)"
             )
         objectives.append(Slo(metric=name.strip(), limit=parse_duration(limit, option=f"--slo {name}="), unit="s"))
     if len({objective.metric for objective in objectives}) < len(objectives):

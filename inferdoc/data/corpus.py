@@ -144,7 +144,7 @@ class Writer(Filler):
             lines = [self._tool_line(tool) for tool in self.sample(self.entry("tools"), self.between(4, 8))]
             rules = self.sample(self.entry("tools_rules"), 2)
             tools = "\n".join((self.write("tools_head"), *lines, *rules))
-        return f"Now: {now:%Y-%m-%d %H:%M:%S}\n{tools}"
+        return f"{self.entry('stamp')}{now:%Y-%m-%d %H:%M:%S}\n{tools}"
 
     def agent_task(self, case: Case) -> str:
         """The task that an agent session begins with."""

@@ -50,6 +50,7 @@ class TraceWriter:
         self._library = [self._writer.document() for _ in range(DOCUMENTS)]
         self._clock = 0.0
         self._burst_left = 0
+        self._shown: set[int] = set()
 
     def write(self, requests: int) -> list[dict[str, Any]]:
         """Return at least `requests` requests sorted by time; the last session is finished, not cut."""
@@ -112,6 +113,14 @@ class TraceWriter:
             now += 2.5 + len(history[-1]["content"]) / 60 + self._exponential(3.5)
         return requests
 
+    def _stamp(self, now: float) -> datetime.datetime:
+        """The wall clock, pushed to the next second that no request has shown yet."""
+        second = int(now)
+        while second in self._shown:
+            second += 1
+        self._shown.add(second)
+        return START + datetime.timedelta(seconds=second)
+
     def _agent(self, begin: float, session: str) -> list[dict[str, Any]]:
         writer = self._writer
         case = writer.case()
@@ -119,7 +128,7 @@ class TraceWriter:
         requests, now = [], begin
         task = f"{writer.agent_task(case)}\n"
         for _ in range(writer.between(1, 4)):
-            system = _message("system", writer.agent_system(START + datetime.timedelta(seconds=int(now))))
+            system = _message("system", writer.agent_system(self._stamp(now)))
             room = MOST_CHARACTERS - len(system["content"]) - _length(history) - 600
             if room < 0:
                 break

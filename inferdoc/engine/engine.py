@@ -70,23 +70,32 @@ class Engine:
         self.clock = clock or WallClock()
         self.scheduler = make_scheduler(config)
         self.steps: list[Step] = []
+        self._bookkeeping = 0.0
+        """Seconds spent on the step log, taken out of the run's time: its cost is ours and differs between arms."""
+
+    def now(self) -> float:
+        """The run's time in seconds: the clock without our own bookkeeping."""
+        return self.clock.now() - self._bookkeeping
 
     def run(self, requests: Sequence[Request]) -> RunResult:
         """Serve the requests, each at its arrival time, to the end.
 
         Raises:
             MeasurementError: a request can never run under this configuration, or did not get its forced length.
+            ValueError: an arrival that is not a finite number.
         """
+        if not all(math.isfinite(request.arrival_s) for request in requests):
+            raise ValueError("arrivals must be finite")
         pending = deque(sorted(requests, key=lambda request: request.arrival_s))
         with _quiet_collector():
-            start = self.clock.now()
+            start = self.now()
             while pending or self.scheduler.has_work:
-                while pending and start + pending[0].arrival_s <= self.clock.now():
+                while pending and start + pending[0].arrival_s <= self.now():
                     self.scheduler.add(pending.popleft())
                 if self.scheduler.has_work:
                     self.step(start)
                 elif pending:
-                    self.clock.sleep_until(start + pending[0].arrival_s)
+                    self.clock.sleep_until(start + pending[0].arrival_s + self._bookkeeping)
         for request in requests:
             if not request.aborted and len(request.output) != request.output_length:
                 raise MeasurementError(
@@ -95,39 +104,51 @@ class Engine:
         return RunResult(self.config, list(requests), self.steps, self.steps[-1].end_s if self.steps else 0.0)
 
     def step(self, start: float) -> None:
-        """Schedule, compute, account."""
-        began = self.clock.now()
+        """Schedule, compute, account, log.
+
+        Args:
+            start: `now()` at the start of the run.
+        """
+        began = self.now()
         if began > self.deadline:
             raise BudgetEndedError("the budget ended in the middle of a run")
         batch = self.scheduler.schedule()
         assert batch.rows, "work is there but nothing was scheduled"
-        scheduled = self.clock.now()
+        scheduled = self.now()
         for row in batch.rows:
             if row.request.scheduled_s is None:
                 row.request.scheduled_s = began - start
-        # Counted before the update moves the requests on.
-        context = sum(row.end for row in batch.rows)
-        padded = sum(row.padding for row in batch.rows)
-        decodes = sum(row.decodes for row in batch.rows)
-        waiting = self.scheduler.waiting
-        kv = self.scheduler.kv.use(((row.request, row.end) for row in batch.rows), waiting[0] if waiting else None)
         sampled = self.runner.execute(batch)
-        now = self.clock.now()
+        now = self.now()
+        # Logged before the update moves the requests on.
+        self._log(batch, began - start, now - start, scheduled - began)
         self.scheduler.update(batch, sampled, now - start)
+
+    def _log(self, batch: Batch, start_s: float, end_s: float, schedule_s: float) -> None:
+        before = self.clock.now()
+        rows, waiting = batch.rows, self.scheduler.waiting
+        padded = sum(row.padding for row in rows)
+        decodes = sum(row.decodes for row in rows)
         self.steps.append(
             Step(
-                start_s=began - start,
-                end_s=now - start,
-                schedule_s=scheduled - began,
+                start_s=start_s,
+                end_s=end_s,
+                schedule_s=schedule_s,
                 prefill_tokens=batch.num_tokens - decodes - padded,
                 decode_rows=decodes,
                 padded_rows=padded,
-                running=len(batch.rows),
+                running=len(self.scheduler.running),
                 waiting=len(waiting),
-                context_tokens=context,
-                kv=kv,
+                context_tokens=sum(row.end for row in rows),
+                kv=self.scheduler.kv.use(self._lengths(batch), waiting[0] if waiting else None),
             )
         )
+        self._bookkeeping += self.clock.now() - before
+
+    def _lengths(self, batch: Batch) -> list[tuple[Request, int]]:
+        """K/V tokens of each running request once the step is done, those without a row included."""
+        ends = {row.request: row.end for row in batch.rows}
+        return [(request, ends.get(request, request.num_computed)) for request in self.scheduler.running]
 
 
 @contextmanager

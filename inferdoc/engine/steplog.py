@@ -14,13 +14,13 @@ class Step:
     start_s: float
     end_s: float
     schedule_s: float
-    """Time in the scheduler and in building the input: the device idles meanwhile."""
+    """Time in the scheduler: the device idles meanwhile."""
     prefill_tokens: int
     """Prompt tokens, and outputs that are recomputed after a preemption."""
     decode_rows: int
     padded_rows: int
     running: int
-    """Rows of the step, padding included: every running request has one."""
+    """Requests that are running, with a row in this step or not."""
     waiting: int
     context_tokens: int
     """K/V tokens that the step's rows attend to."""

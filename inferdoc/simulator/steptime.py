@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from inferdoc.engine.scheduler import Batch
@@ -24,7 +25,7 @@ class StepTimes:
     row: float
     context: float
     relative_error: float
-    """Mean absolute relative error on steps that the fit has not seen (every third one is held out)."""
+    """Mean absolute relative error on steps that the fit has not seen (every third one, pauses included)."""
 
     @classmethod
     def fit(cls, steps: Sequence[Step]) -> StepTimes:
@@ -32,17 +33,30 @@ class StepTimes:
             [(1, s.prefill_tokens, s.decode_rows + s.padded_rows, s.context_tokens) for s in steps], dtype=float
         )
         seconds = np.array([step.duration_s for step in steps])
+        usual = _usual(features, seconds)
         held_out = np.arange(len(steps)) % 3 == 2
         if held_out.all() or not held_out.any():
             raise ValueError("at least three steps are needed")
-        weights, _ = nnls(features[~held_out] / seconds[~held_out, None], np.ones((~held_out).sum()))
+        kept = usual & ~held_out
+        weights, _ = nnls(features[kept] / seconds[kept, None], np.ones(kept.sum()))
         errors = np.abs(features[held_out] @ weights / seconds[held_out] - 1)
-        weights, _ = nnls(features / seconds[:, None], np.ones(len(steps)))
+        weights, _ = nnls(features[usual] / seconds[usual, None], np.ones(usual.sum()))
         base, token, row, context = (float(weight) for weight in weights)
         return cls(base, token, row, context, relative_error=float(errors.mean()))
 
     def seconds(self, *, prefill_tokens: int, decode_rows: int, context_tokens: int) -> float:
         return self.base + self.token * prefill_tokens + self.row * decode_rows + self.context * context_tokens
+
+
+def _usual(features: NDArray[np.float64], seconds: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Steps to fit to: not those three times slower than the median of their kind, which a pause made so."""
+    shapes: dict[tuple[float, float], list[float]] = {}
+    keys = [(float(f[1]), float(f[2])) for f in features]
+    for key, duration in zip(keys, seconds, strict=True):
+        shapes.setdefault(key, []).append(float(duration))
+    medians = np.array([np.median(shapes[key]) for key in keys])
+    usual: NDArray[np.bool_] = seconds <= 3 * medians
+    return usual
 
 
 class VirtualClock:

@@ -52,7 +52,9 @@ def test_objectives() -> None:
     assert parse_slo("") == ()
 
 
-@pytest.mark.parametrize("text", ["ttft", "ttft_p95", "ttft_p96=1s", "latency=1s", "=1s", "ttft_p95:1s"])
+@pytest.mark.parametrize(
+    "text", ["ttft", "ttft_p95", "ttft_p96=1s", "ttft_p99=1s", "itl_p50=1s", "latency=1s", "=1s", "ttft_p95:1s"]
+)
 def test_impossible_objectives_show_a_possible_one(text: str) -> None:
     with pytest.raises(InputError, match="ttft_p95=500ms"):
         parse_slo(text)

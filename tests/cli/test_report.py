@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,24 @@ def test_reports_are_written_again_without_torch(evidence: Path, tmp_path: Path)
     names = ["diagnosis.json", "evidence.json", "report.html", "report.md"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
     assert (tmp_path / "out" / "evidence.json").read_bytes() == before
+
+
+def test_evidence_of_an_older_version_still_renders(evidence: Path) -> None:
+    # Before a field had a default value it was not written; a quantity that has come since is not there either.
+    older = json.loads(evidence.read_text())
+    older["quantities"] = {id: older["quantities"][id] for id in ("fit.weights_bytes", "prefix.ideal_hit_rate")}
+    older["comparisons"] = {id: older["comparisons"][id] for id in ("prefix_caching.saturated",)}
+    del older["plan"], older["probes"], older["series"]
+    for name in ("slice_requests", "slice_window", "notes", "left_out", "quantities", "replicas", "length_scale"):
+        del older["workload"][name]
+    for name in ("outputs", "roofline_fraction", "engine_limited", "overloaded", "failure", "notes"):
+        del older["comparisons"]["prefix_caching.saturated"][name]
+    evidence.write_text(json.dumps(older))
+    done = run(evidence)
+    assert done.returncode == 0, done.stderr
+    assert "VERDICT" in done.stdout
+    for name in ("report.html", "report.md"):
+        assert "1.83x" in (evidence.parent / name).read_text()
 
 
 def test_default_folder_is_that_of_the_evidence(evidence: Path) -> None:

@@ -59,9 +59,27 @@ def test_percentiles_below_their_sample_size_are_missing_and_say_so() -> None:
     assert why_missing("ttft_p95", 71) == "too few requests in a run (71; p95 needs 72)"
 
 
-def test_a_queue_that_grows_to_the_end_is_an_overload() -> None:
-    requests = [finished(i, float(i), [i + 1.0]) for i in range(10)]
-    growing = [step(float(t), t + 1.0, 2, t) for t in range(10)]
-    level = [step(float(t), t + 1.0, 2, 4) for t in range(10)]
-    assert overloaded(RunResult(CONFIG, requests, growing, 10.0))
-    assert not overloaded(RunResult(CONFIG, requests, level, 10.0))
+def queue_at_arrivals(waiting: list[int]) -> RunResult:
+    requests = [finished(i, float(i), [i + 1.0]) for i in range(len(waiting))]
+    return RunResult(CONFIG, requests, [step(float(t), t + 1.0, 2, w) for t, w in enumerate(waiting)], 99.0)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "grows"),
+    [
+        (list(range(16)), True),
+        ([4] * 16, False),
+        ([0, 6, 3, 0, 0, 5, 2, 0, 0, 6, 4, 1, 0, 5, 2, 0], False),  # bursts that are worked off
+        ([100 + 20 * i // 30 for i in range(60)], True),  # a large backlog that grows slowly
+        ([0] * 16, False),
+        ([0, 1, 2, 3, 4], False),  # too short to tell
+    ],
+)
+def test_a_queue_that_grows_to_the_end_is_an_overload(waiting: list[int], grows: bool) -> None:
+    assert overloaded(queue_at_arrivals(waiting)) is grows
+
+
+def test_a_limit_on_gaps_binds_the_longest_gap() -> None:
+    slo = [Slo(metric="itl_max", limit=0.5, unit="s")]
+    requests = [finished(0, 0.0, [0.1, 0.2, 0.3]), finished(1, 0.0, [0.1, 0.2, 1.0])]
+    assert measure(RunResult(CONFIG, requests, [], 2.0), ["goodput"], slo)["goodput"] == pytest.approx(1 / 2)

@@ -24,6 +24,7 @@ ON = EngineConfig(max_model_len=64, num_kv_blocks=16, enable_prefix_caching=True
 def make_context(left_s: float = 1e9) -> Any:
     return SimpleNamespace(
         found=Collector(),
+        between_runs=lambda: None,
         settings=Settings(),
         progress=lambda text: None,
         left_s=left_s,
@@ -42,8 +43,8 @@ def make_run(config: EngineConfig, output: list[int]) -> RunResult:
 def make_pair(
     values: dict[str, list[float | None]], metric: str = "throughput", calls: list[str] | None = None
 ) -> Pair:
-    """A pair whose n-th run of each arm gives the n-th value."""
-    left = {arm: iter(numbers) for arm, numbers in values.items()}
+    """A pair whose n-th counted run of each arm gives the n-th value; the warm-up before them gives -1."""
+    left = {arm: iter([-1.0, *numbers]) for arm, numbers in values.items()}
 
     def trial(context: Any, pair: Pair, config: EngineConfig) -> Trial:
         arm = "on" if config.enable_prefix_caching else "off"
@@ -63,11 +64,12 @@ def make_pair(
     )
 
 
-def test_runs_go_in_abba_order() -> None:
+def test_runs_go_in_abba_order_after_one_of_each_arm_that_does_not_count() -> None:
     calls: list[str] = []
     comparison = compare(make_context(), make_pair({"off": [1.0] * 4, "on": [2.0] * 4}, calls=calls), 4)
-    assert calls == ["off", "on", "on", "off"] * 2
-    assert comparison.order == calls
+    assert calls == ["off", "on"] + ["off", "on", "on", "off"] * 2
+    assert comparison.order == calls[2:]
+    assert comparison.metrics["throughput"].off == [1.0] * 4
 
 
 def test_gain_of_a_throughput_pairs_runs_by_position() -> None:
@@ -131,7 +133,7 @@ def test_an_interruption_keeps_the_pairs_that_were_run() -> None:
     assert inner is not None
 
     def trial(context: Any, pair: Pair, config: EngineConfig) -> Trial:
-        if len(calls) == 5:
+        if len(calls) == 7:
             raise KeyboardInterrupt
         return inner(context, pair, config)
 
@@ -144,14 +146,14 @@ def test_an_interruption_keeps_the_pairs_that_were_run() -> None:
 
 
 def test_no_pair_starts_after_the_budget() -> None:
-    context = make_context()
+    context = make_context(left_s=0.05)
     pair = make_pair({"off": [1.0] * 6, "on": [2.0] * 6})
     inner = pair.trial
     assert inner is not None
 
     def slow(context: Any, pair: Pair, config: EngineConfig) -> Trial:
         time.sleep(0.01)
-        context.left_s = 0.005
+        context.left_s -= 0.01
         return inner(context, pair, config)
 
     assert compare(context, Pair(**{**pair.__dict__, "trial": slow}), 6).pairs == 1
@@ -177,3 +179,11 @@ def test_requests_cut_short_have_no_outputs_to_compare() -> None:
     outputs = compare(make_context(), pair, 6).outputs
     assert outputs is not None
     assert (outputs.requests, outputs.identical) == (1, 1)
+
+
+def test_an_arm_at_zero_has_no_ratio_and_says_so() -> None:
+    pair = make_pair({"off": [0.0] * 6, "on": [5.0] * 6}, metric="goodput")
+    metric = compare(make_context(), pair, 6).metrics["goodput"]
+    assert metric.gain.value is None
+    assert metric.gain.reason == "the off arm is 0 in 6 of 6 runs, so there is no ratio"
+    assert metric.off_estimate.value == 0.0

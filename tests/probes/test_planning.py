@@ -49,6 +49,7 @@ def make_context(trace: Trace, left_s: float, **config: Any) -> ProbeContext:
         real_outputs=False,
         found=Collector(),
         progress=lambda text: None,
+        between_runs=lambda: None,
         deadline=0.0,
     )
     context.found.add(
@@ -83,6 +84,13 @@ def test_the_window_has_the_work_of_the_whole_trace(tmp_path: Path) -> None:
 def test_a_window_never_exceeds_the_trace(tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "t.csv", [(0.0, 10, 2), (1.0, 10, 2)])
     assert choose_window(trace, 64) == (0, 2)
+
+
+def test_a_single_request_arrives_at_the_start(tmp_path: Path) -> None:
+    context = make_context(write_trace(tmp_path / "t.csv", [(7.0, 10, 2)]), 1e6)
+    plan = make_plan(context, variance_pairs(context))
+    assert context.open_arrivals(5.0) == [0.0]
+    assert all(step.estimated_s > 0 for step in plan.steps)
 
 
 def test_open_arrivals_have_the_rate_asked_for(tmp_path: Path) -> None:

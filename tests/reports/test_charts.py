@@ -76,6 +76,26 @@ def test_series_without_points_has_no_chart(make_series: Make, values: list[floa
     assert charts.series(make_series(values)) == ""
 
 
+@pytest.mark.parametrize("kind", ["line", "bar", "step"])
+@pytest.mark.parametrize(
+    ("changed", "drawn"),
+    [
+        ({"x": []}, False),
+        ({"y": []}, False),
+        ({"x": [], "y": [], "low": [], "high": []}, False),
+        ({"x": [1.0]}, True),
+        ({"low": [0.001], "high": []}, True),
+        ({"low": [0.001], "high": [0.01]}, True),
+    ],
+)
+def test_uneven_line_is_drawn_as_far_as_it_goes(
+    make_series: Make, kind: str, changed: dict[str, list[float]], drawn: bool
+) -> None:
+    series = make_series([0.004, None, 0.009], kind)
+    series.lines[0] = series.lines[0].model_copy(update=changed)
+    assert bool(charts.series(series)) is drawn
+
+
 def test_long_line_keeps_its_extremes() -> None:
     values: list[float | None] = [0.0] * 10_000
     values[4321], values[7] = 9.0, -9.0

@@ -27,6 +27,11 @@ from inferdoc.reports import formatting
         (223.4, "x", "223x"),
         (0.713, "share", "71.3%"),
         (0.05, "fraction", "5.00%"),
+        (0.000452, "share", "<0.1%"),
+        (0.0009999, "fraction", "<0.1%"),
+        (0.001, "share", "0.100%"),
+        (0.05, "%", "<0.1%"),
+        (0.0, "share", "0%"),
         (97.2, "%", "97.2%"),
         (0.21, "ratio", "0.210"),
         (3410.2, "tokens/s", "3,410 tokens/s"),
@@ -45,6 +50,17 @@ def test_number_has_three_digits_and_its_unit(value: float, unit: str, shown: st
 )
 def test_exact_number_has_no_trailing_zeros(value: float, unit: str, shown: str) -> None:
     assert formatting.number(value, unit, exact=True) == shown
+
+
+def test_exact_share_below_a_tenth_of_a_percent_is_not_spelled_out() -> None:
+    assert formatting.number(0.000452, "share", exact=True) == "<0.1%"
+    assert formatting.number(0.0, "share", exact=True) == "0%"
+
+
+def test_small_end_of_an_interval_of_shares() -> None:
+    interval = Interval(low=0.0, high=0.0004, method="t")
+    quantity = Quantity(id="q", label="q", value=0.0002, unit="share", basis=Basis.MEASURED, interval=interval)
+    assert formatting.full(quantity) == "<0.1% [0..<0.1]"
 
 
 def test_interval_is_in_the_scale_of_its_value() -> None:
@@ -89,10 +105,32 @@ def test_expected_range(estimate: float | None, low: float | None, high: float |
     assert formatting.expected(change) == shown
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "shown"),
+    [
+        (1.79, 1.88, "better"),
+        (0.59, 0.86, "worse"),
+        (0.9, 1.2, "no difference shown"),
+        (1.0, 1.2, "no difference shown"),
+        (0.8, 1.0, "no difference shown"),
+        (None, None, None),
+    ],
+)
+def test_effect_is_what_the_interval_shows(low: float | None, high: float | None, shown: str | None) -> None:
+    # The estimate is above 1 throughout: only the interval decides.
+    change = Expected(metric="m", label="m", estimate=1.1, low=low, high=high, basis=Basis.MEASURED)
+    assert formatting.effect(change) == shown
+
+
 def test_threshold_is_in_the_unit_of_its_quantity() -> None:
     quantity = Quantity(id="a.b.c.gain", label="g", value=1.2, unit="x", basis=Basis.MEASURED)
     assert formatting.threshold(Fact(quantity=quantity, relation="at least", threshold=1.0)) == "at least 1.00x"
     assert formatting.threshold(Fact(quantity=quantity, relation="shown")) == "context"
+
+
+def test_small_threshold_is_spelled_out() -> None:
+    quantity = Quantity(id="q", label="q", value=0.2, unit="share", basis=Basis.MEASURED)
+    assert formatting.threshold(Fact(quantity=quantity, relation="below", threshold=0.0005)) == "below 0.05%"
 
 
 @pytest.mark.parametrize(

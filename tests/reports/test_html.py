@@ -157,6 +157,70 @@ def test_reasons_stand_where_the_numbers_would(complete_page: str) -> None:
     assert "not measured: not yet supported" in text
 
 
+def test_metric_without_numbers_has_one_cell_with_its_reason(complete: Case) -> None:
+    evidence, diagnosis = complete
+    paired = evidence.comparisons["prefix_caching.open"].metrics["ttft_p95"]
+    for name in ("off_estimate", "on_estimate", "gain"):
+        unmeasured = {"value": None, "interval": None, "reason": "16 requests, p95 needs 72"}
+        setattr(paired, name, getattr(paired, name).model_copy(update=unmeasured))
+    evidence.run.slo = []
+    diagnosis.findings = diagnosis.findings[:1]
+    diagnosis.recommendations = []
+    text = render_html(evidence, diagnosis)
+    assert '<td colspan="5" class="reason">not known: 16 requests, p95 needs 72</td>' in text
+    # Once in the comparison, once in the data of the forest plot.
+    assert text.count("16 requests, p95 needs 72") == 2
+
+
+def test_limits_are_shown_only_with_an_objective(complete: Case, complete_page: str) -> None:
+    headers = ('<th scope="col">Limit</th>', '<th scope="col">Status</th><th scope="col">Basis</th>')
+    assert all(header in complete_page for header in headers)
+    complete[0].run.slo = []
+    text = render_html(*complete)
+    assert not [header for header in headers if header in text]
+
+
+def test_cards_show_costs_and_what_was_not_shown(complete: Case) -> None:
+    evidence, diagnosis = complete
+    first = diagnosis.recommendations[0]
+    first.expected[1] = first.expected[1].model_copy(update={"estimate": 0.71, "low": 0.59, "high": 0.86})
+    first.expected[2] = first.expected[2].model_copy(update={"estimate": 1.06, "low": 0.86, "high": 1.22})
+    text = render_html(evidence, diagnosis)
+    assert '0.71x [0.59..0.86]</td><td><span class="effect worse"><span aria-hidden="true">▼</span>' in text
+    assert '1.06x [0.86..1.22]</td><td><span class="effect no-difference-shown">' in text
+    assert "&nbsp;no difference shown</span>" in text
+
+
+def test_size_of_the_slice_stands_near_the_verdict(complete_page: str, bare_page: str) -> None:
+    verdict = complete_page[complete_page.index("<h1") : complete_page.index('id="numbers"')]
+    assert "measured on 64 of 320 requests" in verdict
+    assert "; measured on" not in bare_page
+
+
+def test_too_few_pairs_are_told_beside_the_state(complete: Case, complete_page: str) -> None:
+    assert "of 6 pairs" not in complete_page
+    complete[0].comparisons["prefix_caching.open"].pairs = 3
+    text = render_html(*complete)
+    assert '<h4>Prefix caching, open loop <span class="mark">3 of 6 pairs</span></h4>' in text
+    header = text[text.index('id="why-1"') :].split("</header>")[0]
+    assert '<span class="mark">3 of 6 pairs</span>' in header
+
+
+def test_series_without_points_says_so(complete: Case) -> None:
+    evidence, diagnosis = complete
+    line = evidence.series[0].lines[0].model_copy(update={"x": [], "y": [], "low": [], "high": []})
+    evidence.series = [evidence.series[0].model_copy(update={"lines": lines}) for lines in ([line], [])]
+    text = render_html(evidence, diagnosis)
+    assert text.count(": no data.</p>") == 2
+
+
+def test_appendix_says_what_an_interval_covers(complete_page: str, bare_page: str) -> None:
+    assert "noise from run to run on the measured slice of 64 requests, not how other" in complete_page
+    assert "noise from run to run on the measured slice, not how other" in bare_page
+    assert "in ABBA order after one discarded warm-up run of each arm" in complete_page
+    assert "A saturated TTFT includes queueing behind the whole slice" in complete_page
+
+
 def test_what_was_dropped_says_what_it_would_need(complete_page: str) -> None:
     assert "needs 96 s, 31 s of the budget were left" in complete_page
 

@@ -47,6 +47,34 @@ def test_unknown_prints_its_reason(complete: Case, bare: Case) -> None:
     assert "No number was measured." in render_markdown(*bare)
 
 
+def test_costs_slice_pairs_and_gaps_are_told(complete: Case) -> None:
+    evidence, diagnosis = complete
+    first = diagnosis.recommendations[0]
+    first.expected[1] = first.expected[1].model_copy(update={"estimate": 0.71, "low": 0.59, "high": 0.86})
+    first.expected[2] = first.expected[2].model_copy(update={"estimate": 1.06, "low": 0.86, "high": 1.22})
+    evidence.comparisons["prefix_caching.open"].pairs = 3
+    paired = evidence.comparisons["prefix_caching.open"].metrics["ttft_p95"]
+    for name in ("off_estimate", "on_estimate", "gain"):
+        unmeasured = {"value": None, "interval": None, "reason": "too few requests"}
+        setattr(paired, name, getattr(paired, name).model_copy(update=unmeasured))
+    evidence.series[0].lines = []
+    text = render_markdown(evidence, diagnosis)
+    assert "- ▲ output tokens/s 1.83x \\[1.79..1.88\\], better (measured here)" in text
+    assert "- ▼ TTFT p50 0.71x \\[0.59..0.86\\], worse (measured here)" in text
+    assert "- \\= TTFT p95 1.06x \\[0.86..1.22\\], no difference shown (measured here)" in text
+    assert "measured on 64 of 320 requests" in text[: text.index("## Key numbers")]
+    assert "16,384 KV tokens; 3 of 6 pairs" in text
+    assert "(high confidence; engine-limited; 3 of 6 pairs)" in text
+    assert "| TTFT p95 | not known: too few requests | | | |" in text
+    assert "No data." in text
+
+
+def test_limits_are_shown_only_with_an_objective(complete: Case) -> None:
+    assert "| metric | value | n | limit | status | basis |" in render_markdown(*complete)
+    complete[0].run.slo = []
+    assert "| metric | value | n | basis |" in render_markdown(*complete)
+
+
 def test_too_long_a_report_is_cut_by_whole_sections(complete: Case) -> None:
     evidence, diagnosis = complete
     finding = diagnosis.findings[0]

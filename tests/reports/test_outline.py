@@ -38,7 +38,7 @@ def test_there_are_six_answers_even_when_no_rule_answered(bare: Case) -> None:
 
 
 def test_objective_is_held_against_both_arms_of_an_open_loop(complete: Case) -> None:
-    rows = [row for row in outline(*complete).key_numbers if row.limit_source == "your objective" and row.standing]
+    rows = [row for row in outline(*complete).key_numbers if row.standing]
     assert [(row.quantity.id, row.limit, row.standing) for row in rows] == [
         ("prefix_caching.open.ttft_p95.off", "at most 500 ms", "missed"),
         ("prefix_caching.open.ttft_p95.on", "at most 500 ms", "missed"),
@@ -58,11 +58,30 @@ def test_objective_within_the_interval_is_undecided(complete: Case) -> None:
     assert [row.standing for row in outline(evidence, diagnosis).key_numbers[:2]] == ["missed", "undecided"]
 
 
-def test_key_number_carries_the_threshold_of_the_rule(complete: Case) -> None:
-    rows = {row.quantity.id: row for row in outline(*complete).key_numbers}
-    assert rows["prefix.ideal_hit_rate"].limit == "at least 20%"
-    assert rows["prefix.ideal_hit_rate"].limit_source == "vLLM documentation"
-    assert rows["fit.weights_bytes"].limit is None
+def test_threshold_of_a_rule_is_no_limit_of_a_key_number(complete: Case) -> None:
+    evidence, diagnosis = complete
+    rows = {row.quantity.id: row for row in outline(evidence, diagnosis).key_numbers}
+    facts = [fact for finding in diagnosis.findings for fact in finding.evidence]
+    assert any(fact.quantity.id == "prefix.ideal_hit_rate" and fact.threshold == 0.2 for fact in facts)
+    assert rows["prefix.ideal_hit_rate"].limit is None
+    assert outline(evidence, diagnosis).has_limits
+    evidence.run.slo = []
+    assert not outline(evidence, diagnosis).has_limits
+
+
+def test_finding_names_its_comparison_with_too_few_pairs(complete: Case) -> None:
+    evidence, diagnosis = complete
+    assert [block.short for block in outline(evidence, diagnosis).why] == [None] * 4
+    evidence.comparisons["prefix_caching.saturated"].pairs = 5
+    evidence.comparisons["prefix_caching.open"].pairs = 2
+    evidence.comparisons["continuous_batching.saturated"].pairs = 4
+    short = [block.short for block in outline(evidence, diagnosis).why]
+    assert [comparison.id if comparison else None for comparison in short] == [
+        "prefix_caching.open",
+        "continuous_batching.saturated",
+        None,
+        "continuous_batching.saturated",
+    ]
 
 
 def test_problems_are_told_and_a_clean_run_has_none(complete: Case, bare: Case) -> None:

@@ -43,6 +43,8 @@ class EvidenceBuilder:
         self.plan: list[PlanStep] = []
         self.objective = "throughput"
         self.length_scale = 1.0
+        self.slice_requests = 300
+        self.command = "inferdoc diagnose --trace t.jsonl --budget 3m"
         self.real_outputs = True
         self.validity = Validity(status="valid")
         self.run_status = "complete"
@@ -133,7 +135,7 @@ class EvidenceBuilder:
             off_config={},
             on_config={},
             load="saturated",
-            requests=40,
+            requests=self.slice_requests,
             kv_tokens=40_000,
             order=["off", "on", "on", "off"],
             pairs=6,
@@ -171,7 +173,7 @@ class EvidenceBuilder:
                     "id": "r",
                     "started_at": "2026-01-01T00:00:00Z",
                     "duration_s": 60.0,
-                    "command": "inferdoc diagnose --trace t.jsonl --budget 3m",
+                    "command": self.command,
                     "seed": 0,
                     "objective": self.objective,
                     "budget_s": 180.0,
@@ -201,6 +203,7 @@ class EvidenceBuilder:
                 block_size=None,
                 content="text",
                 length_scale=self.length_scale,
+                slice_requests=self.slice_requests,
                 fingerprint="w",
             ),
             validity=self.validity,

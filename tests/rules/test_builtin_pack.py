@@ -23,13 +23,16 @@ TECHNIQUES = {
 QUANTITIES = {
     "fit": "budget_bytes weights_bytes activation_peak_bytes outside_framework_bytes kv_bytes_per_token "
     "kv_capacity_tokens weights_fraction fits longest_request_tokens kv_demand_p50_tokens kv_demand_p99_tokens "
-    "kv_headroom devices_needed weights_int8_bytes weights_int4_bytes kv_fp8_bytes_per_token student_parameters",
-    "prefix": "ideal_hit_rate measured_hit_rate shared_request_share median_shared_tokens compulsory_share",
+    "kv_headroom devices_needed weights_int8_bytes weights_int4_bytes kv_fp8_bytes_per_token student_parameters "
+    "int8_weight_saving kv_fp8_saving",
+    "prefix": "ideal_hit_rate ideal_hit_rate_slice measured_hit_rate shared_request_share median_shared_tokens "
+    "compulsory_share",
     "variance": "output_cv output_p50_tokens output_p99_tokens static_waste queue_behind_long_share",
     "fragmentation": "internal_waste_full internal_waste_request tail_waste external_waste_full live_full live_paged "
     "budget_binds pays_below_tokens best_block_size tail_waste_b16 tail_waste_b32 tail_waste_b64 tail_waste_b128",
-    "latency": "tpot_b1 tpot_at_load slo_share batch_in_slo bandwidth roofline_b1 roofline_max_batch launch_share "
-    "ngram_acceptance ngram_tokens_per_step ngram_breakeven attention_share repeated_4grams kv_share_of_step_bytes",
+    "latency": "tpot_b1 tpot_at_load tpot_full_batch slo_share batch_in_slo bandwidth roofline_b1 roofline_max_batch "
+    "launch_share ngram_acceptance ngram_tokens_per_step ngram_breakeven attention_share repeated_4grams "
+    "kv_share_of_step_bytes",
     "disagg": "itl_stall_unchunked itl_stall_chunked itl_steady stall_ratio_chunked prefill_s_per_s decode_s_per_s "
     "replicas_needed itl_slo_margin input_output_ratio",
 }
@@ -98,6 +101,7 @@ def test_every_threshold_has_a_source(pack: Pack) -> None:
 
 def test_every_constant_is_used(pack: Pack) -> None:
     used = {"least_worthwhile_gain", "least_worthwhile_loss", "high_severity_gain", "medium_severity_gain"}
+    used.add("small_slice_share")
     for loaded in pack.rules:
         requires = [node for requirement in loaded.requires for _, node in requirement.when.walk()]
         for node in [*requires, *(node for _, node in loaded.rule.conditions())]:
@@ -124,9 +128,55 @@ def test_only_techniques_that_this_version_measures_can_be_recommended_or_refute
         if any(case.conclude is Conclusion.RECOMMENDED for case in loaded.rule.cases)
     }
     assert recommending == {
-        "tensor_parallelism", "prefix_caching", "continuous_batching", "max_num_seqs", "paged_attention",
-        "chunked_prefill",
+        "tensor_parallelism", "prefix_caching", "continuous_batching", "paged_attention", "chunked_prefill",
     }  # fmt: skip
+
+
+def test_a_condition_about_a_gain_asks_only_for_one_that_its_probe_makes(pack: Pack) -> None:
+    """Each load measures its own metrics; a condition on another could never be decided."""
+    made = {
+        "saturated": {"throughput", "ttft_p50", "ttft_p95"},
+        "open": {"ttft_p50", "ttft_p95", "tpot_p50", "tpot_p95", "e2e_p50"},
+        "interference": {"itl_max", "ttft_p50"},
+        **{load: {"throughput", "live_requests", "ttft_p50"} for load in ("real", "p25", "p50", "p100")},
+    }
+    asked = {node.measure for loaded in pack.rules for _, node in loaded.rule.conditions() if node.measure is not None}
+    gains = [id.split(".") for id in asked if id.endswith(".gain")]
+    assert len(gains) >= 7
+    assert [id for id in gains if id[2] not in made[id[1]]] == []
+
+
+def test_texts_advise_only_objectives_that_the_command_line_accepts(pack: Pack) -> None:
+    accepted = {"ttft_p50", "ttft_p95", "tpot_p50", "tpot_p95", "e2e_p50", "e2e_p95", "itl_max"}
+    texts = [text for loaded in pack.rules for _, text in loaded.rule.templates()]
+    advised = {metric for text in texts for metric in re.findall(r"\b([a-z0-9]+_[a-z0-9]+)=", text)}
+    assert advised
+    assert advised <= accepted
+    told = {node.slo for loaded in pack.rules for _, node in loaded.rule.conditions() if node.slo is not None}
+    assert all(any(metric.startswith(prefix) for metric in accepted) for prefix in told)
+
+
+def test_time_per_token_is_at_this_load_only_where_it_was_measured_under_it(pack: Pack) -> None:
+    texts = [text for loaded in pack.rules for _, text in loaded.rule.templates()]
+    about_time = [text for text in texts if "at this load" in text and "latency." in text]
+    assert about_time
+    for text in about_time:
+        assert "{latency.tpot_at_load" in text or "{latency.slo_share" in text, text
+    for text in (text for text in texts if "{latency.tpot_full_batch" in text):
+        assert "in a full batch, decode only" in text
+
+
+def test_opposite_conclusions_of_a_rule_are_refuted_by_different_things(pack: Pack) -> None:
+    opposed = 0
+    for loaded in pack.rules:
+        refuted: dict[bool, set[str | None]] = {True: set(), False: set()}
+        for case in loaded.rule.cases:
+            if case.conclude in (Conclusion.RECOMMENDED, Conclusion.DOES_NOT_PAY, Conclusion.NOT_NEEDED):
+                yes = case.conclude is Conclusion.RECOMMENDED
+                refuted[yes].add(case.refuted_by or loaded.rule.refuted_by)
+        assert not refuted[True] & refuted[False], loaded.rule.id
+        opposed += bool(refuted[True] and refuted[False])
+    assert opposed >= 5
 
 
 def test_the_catalogue_names_flags_for_both_engines_and_says_what_a_memory_fraction_is_of(pack: Pack) -> None:

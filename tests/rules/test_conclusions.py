@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inferdoc.evidence import Conclusion
+from inferdoc.evidence import Basis, Conclusion
 
 RECOMMENDED = Conclusion.RECOMMENDED
 DOES_NOT_PAY = Conclusion.DOES_NOT_PAY
@@ -28,16 +28,17 @@ def gains(technique: str, throughput: Any, ttft: Any, objective: str = "throughp
     def setup(make: Any) -> Any:
         make.objective = objective
         make.fits().known("prefix.ideal_hit_rate", 0.6)
+        make.known("prefix.ideal_hit_rate_slice", 0.52).known("prefix.measured_hit_rate", 0.5)
         make.compare(f"{technique}.saturated", throughput=throughput)
-        return make.compare(f"{technique}.open", ttft_p50=ttft)
+        return make.compare(f"{technique}.open", ttft_p50=ttft, tpot_p50=DOWN)
 
     return setup
 
 
-def chunked(itl: Any, throughput: Any = FLAT, objective: str = "throughput") -> Setup:
+def chunked(itl: Any, ttft: Any = FLAT, objective: str = "throughput") -> Setup:
     def setup(make: Any) -> Any:
         make.objective = objective
-        return make.fits().compare("chunked_prefill.interference", itl_max=itl, throughput=throughput)
+        return make.fits().compare("chunked_prefill.interference", itl_max=itl, ttft_p50=ttft)
 
     return setup
 
@@ -99,6 +100,13 @@ CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
         "No arrival times.",
     ),
     ("kv-quantization", "room", lambda m: m.fits(2.0), NOT_NEEDED, "2.00x"),
+    (
+        "kv-quantization",
+        "headroom straddles the line",
+        lambda m: m.fits().known("fit.kv_headroom", 1.5, (1.3, 1.7), basis=Basis.MODELLED),
+        INCONCLUSIVE,
+        "1.50 [1.30..1.70] straddles 1.50",
+    ),
     ("kv-quantization", "short", lambda m: m.fits(1.1), NOT_MEASURED, "not yet supported"),
     ("kv-quantization", "does not fit", lambda m: m.does_not_fit(), NOT_MEASURED, "Does not fit."),
     ("sparsity", "room", lambda m: m.fits(2.0, 0.5), NOT_NEEDED, "asks for no sparse weights"),
@@ -108,14 +116,49 @@ CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
     ("distillation", "missed", known({"latency.slo_share": 1.6}, TPOT), NOT_MEASURED, "not yet supported"),
     # question 2
     ("prefix-caching", "both gain", gains("prefix_caching", UP, UP), RECOMMENDED, "1.80x [1.60..2.00], 6 pairs"),
-    ("prefix-caching", "TTFT alone gains", gains("prefix_caching", FLAT, UP), RECOMMENDED, "1.00x [0.98..1.02]"),
+    (
+        "prefix-caching",
+        "names the slice's own ideal rate",
+        gains("prefix_caching", UP, UP),
+        RECOMMENDED,
+        "Of the measured slice's prompt tokens 52% could be served from a cache and 50% were (whole trace: 60%)",
+    ),
+    (
+        "prefix-caching",
+        "TTFT alone gains",
+        gains("prefix_caching", FLAT, UP),
+        DOES_NOT_PAY,
+        "Median TTFT does gain, 1.80x [1.60..2.00], 6 pairs: --objective latency would ask for it",
+    ),
+    (
+        "prefix-caching",
+        "TTFT alone gains, cost asked",
+        gains("prefix_caching", FLAT, UP, "cost"),
+        DOES_NOT_PAY,
+        "does not pay in throughput, which is what you asked for",
+    ),
+    (
+        "prefix-caching",
+        "throughput alone gains, latency asked",
+        gains("prefix_caching", UP, FLAT, "latency"),
+        DOES_NOT_PAY,
+        "--objective throughput would ask for it",
+    ),
+    ("prefix-caching", "TTFT gains, latency asked", gains("prefix_caching", FLAT, UP, "latency"), RECOMMENDED, "1.80x"),
+    (
+        "prefix-caching",
+        "TTFT loses, latency asked",
+        gains("prefix_caching", UP, DOWN, "latency"),
+        DOES_NOT_PAY,
+        "loses",
+    ),
     ("prefix-caching", "TTFT unknown", gains("prefix_caching", UP, None), RECOMMENDED, "unknown (no pairs)"),
     ("prefix-caching", "neither gains", gains("prefix_caching", FLAT, FLAT), DOES_NOT_PAY, "less than 1.05x"),
     ("prefix-caching", "objective loses", gains("prefix_caching", DOWN, UP), DOES_NOT_PAY, "For your objective"),
     ("prefix-caching", "other metric loses", gains("prefix_caching", DOWN, UP, "latency"), RECOMMENDED, "1.80x"),
     ("prefix-caching", "straddles", gains("prefix_caching", OPEN, FLAT), INCONCLUSIVE, "straddles 1.05x"),
     ("prefix-caching", "too few pairs", gains("prefix_caching", NO_INTERVAL, FLAT), INCONCLUSIVE, "no interval yet"),
-    ("prefix-caching", "harm not shown", gains("prefix_caching", OPEN, UP), RECOMMENDED, "1.06x"),
+    ("prefix-caching", "TTFT gains, throughput open", gains("prefix_caching", OPEN, UP), INCONCLUSIVE, "1.06x"),
     (
         "prefix-caching",
         "hardly repeats",
@@ -161,7 +204,21 @@ CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
     ),
     # question 3
     ("continuous-batching", "gains", gains("continuous_batching", UP, UP), RECOMMENDED, "1.80x"),
-    ("continuous-batching", "first token only", gains("continuous_batching", FLAT, UP), RECOMMENDED, "1.00x"),
+    ("continuous-batching", "costs TPOT", gains("continuous_batching", UP, UP), RECOMMENDED, "median TPOT: 0.80x"),
+    (
+        "continuous-batching",
+        "first token only",
+        gains("continuous_batching", FLAT, UP),
+        DOES_NOT_PAY,
+        "--objective latency would ask for it",
+    ),
+    (
+        "continuous-batching",
+        "first token asked for",
+        gains("continuous_batching", FLAT, UP, "latency"),
+        RECOMMENDED,
+        "median TPOT: 0.80x",
+    ),
     ("continuous-batching", "no gain", gains("continuous_batching", FLAT, FLAT), DOES_NOT_PAY, "less than 1.05x"),
     ("continuous-batching", "loses", gains("continuous_batching", DOWN, UP), DOES_NOT_PAY, "For your objective"),
     ("continuous-batching", "straddles", gains("continuous_batching", OPEN, OPEN), INCONCLUSIVE, "straddles"),
@@ -172,36 +229,68 @@ CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
         "max-num-seqs",
         "missed, a batch meets it",
         known({"latency.slo_share": 1.4, "latency.batch_in_slo": 16}, TPOT),
-        RECOMMENDED,
-        "16 sequences",
+        NOT_MEASURED,
+        "largest measured batch within the limit is 16; running it is not yet supported",
     ),
     (
         "max-num-seqs",
         "missed even alone",
         known({"latency.slo_share": 3.0, "latency.batch_in_slo": 0}, TPOT),
-        DOES_NOT_PAY,
+        NOT_MEASURED,
         "Even a batch of one",
     ),
-    ("max-num-seqs", "missed, unknown", known({"latency.slo_share": 3.0}, TPOT), NOT_MEASURED, "did not measure"),
+    ("max-num-seqs", "missed, unknown", known({"latency.slo_share": 3.0}, TPOT), NOT_MEASURED, "is not known"),
     ("max-num-batched-tokens", "no objective", lambda m: m.fits(), NOT_NEEDED, "No objective for gaps"),
     ("max-num-batched-tokens", "held", known({"disagg.itl_slo_margin": 1.5}, TPOT), NOT_NEEDED, "within"),
     ("max-num-batched-tokens", "not held", known({"disagg.itl_slo_margin": 0.5}, TPOT), NOT_MEASURED, "not yet"),
     # question 4
-    ("paged-attention", "budget does not bind", paged(0, UP), NOT_NEEDED, "below which paging starts to pay"),
+    ("paged-attention", "budget does not bind", paged(0, UP), NOT_NEEDED, "raised throughput is unknown (this run did"),
+    (
+        "paged-attention",
+        "pays at a smaller budget",
+        lambda m: paged(0, UP)(m).known("fragmentation.pays_below_tokens", 1584),
+        NOT_NEEDED,
+        "paging raised throughput at a KV budget of 1,584 tokens",
+    ),
     ("paged-attention", "binds and gains", paged(1, UP), RECOMMENDED, "1.80x [1.60..2.00]"),
     ("paged-attention", "binds, no gain", paged(1, FLAT), DOES_NOT_PAY, "less than 1.05x"),
     ("paged-attention", "binds, loses", paged(1, DOWN), DOES_NOT_PAY, "0.80x"),
     ("paged-attention", "binds, straddles", paged(1, OPEN), INCONCLUSIVE, "straddles 1.05x"),
     ("paged-attention", "binds, not run", paged(1), NOT_MEASURED, "did not measure"),
     ("paged-attention", "binding unknown", paged(None, UP), INCONCLUSIVE, "fragmentation.budget_binds"),
-    ("block-size", "small tails", known({"fragmentation.tail_waste_b16": 0.02}), NOT_NEEDED, "2.0%"),
-    ("block-size", "large tails", known({"fragmentation.tail_waste_b16": 0.2}), NOT_MEASURED, "not yet supported"),
+    (
+        "block-size",
+        "small tails",
+        known({"fragmentation.tail_waste_b16": 0.02, "fragmentation.best_block_size": 32}),
+        NOT_NEEDED,
+        "the largest block that loses less than 4.0% has 32 tokens",
+    ),
+    (
+        "block-size",
+        "large tails",
+        known({"fragmentation.tail_waste_b16": 0.2}),
+        NOT_MEASURED,
+        "larger blocks lose more",
+    ),
     ("max-model-len", "budget does not bind", paged(0), NOT_NEEDED, "keep no request waiting"),
     ("max-model-len", "binds", paged(1), NOT_MEASURED, "not yet supported"),
     # question 5
     ("quantization-for-latency", "met", known({"latency.slo_share": 0.5}, TPOT), NOT_NEEDED, "not the limit"),
     ("quantization-for-latency", "missed", known({"latency.slo_share": 2}, TPOT), NOT_MEASURED, "not yet supported"),
-    ("quantization-for-latency", "no objective", lambda m: m.fits(), NOT_MEASURED, "not yet supported"),
+    (
+        "quantization-for-latency",
+        "no objective",
+        known({"latency.tpot_b1": 0.002, "latency.tpot_full_batch": 0.006, "latency.tpot_at_load": 0.099}),
+        NOT_MEASURED,
+        "2.00 ms alone and 6.00 ms in a full batch, decode only",
+    ),
+    (
+        "quantization-for-latency",
+        "no open-loop runs",
+        lambda m: m.fits().objectives(**TPOT).unknown("latency.slo_share", "no open-loop run was made"),
+        NOT_MEASURED,
+        "No open-loop run was made.",
+    ),
     ("speculative-ngram", "no copies", known({"latency.ngram_tokens_per_step": 1.02}), DOES_NOT_PAY, "free checking"),
     ("speculative-ngram", "copies", known({"latency.ngram_tokens_per_step": 2.4}), NOT_MEASURED, "not yet supported"),
     (
@@ -230,6 +319,13 @@ CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
     ("disaggregation", "small scale", known({"disagg.replicas_needed": 0.3}), NOT_NEEDED, "Not needed at this scale"),
     (
         "disaggregation",
+        "one replica within the model's error",
+        lambda m: m.fits().known("disagg.replicas_needed", 0.95, (0.82, 1.08), basis=Basis.MODELLED),
+        INCONCLUSIVE,
+        "straddles 1.00",
+    ),
+    (
+        "disaggregation",
         "chunks hold the objective",
         known({"disagg.replicas_needed": 3, "disagg.itl_slo_margin": 2}, TPOT),
         DOES_NOT_PAY,
@@ -252,8 +348,15 @@ CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
     ),
     ("chunked-prefill", "shortens the gap", chunked(UP), RECOMMENDED, "1.80x"),
     ("chunked-prefill", "does not", chunked(FLAT), DOES_NOT_PAY, "less than 1.05x"),
-    ("chunked-prefill", "costs throughput", chunked(UP, DOWN), DOES_NOT_PAY, "costs the throughput you asked for"),
-    ("chunked-prefill", "costs throughput, latency asked", chunked(UP, DOWN, "latency"), RECOMMENDED, "1.80x"),
+    ("chunked-prefill", "delays the prompt", chunked(UP, DOWN), RECOMMENDED, "prompt's own TTFT: 0.80x [0.75..0.85]"),
+    (
+        "chunked-prefill",
+        "delays the prompt, latency asked",
+        chunked(UP, DOWN, "latency"),
+        DOES_NOT_PAY,
+        "delays the first token of the long prompt itself",
+    ),
+    ("chunked-prefill", "delay not shown", chunked(UP, OPEN, "latency"), RECOMMENDED, "1.80x"),
     (
         "chunked-prefill",
         "no long prompts",

@@ -127,15 +127,25 @@ def test_a_failed_all_names_only_the_parts_that_fail_it() -> None:
     assert [part.fact.quantity.id for part in outcome.leaves] == ["x.b"]
 
 
+def test_a_number_behind_another_objective_speaks_neither_way() -> None:
+    where = view({"x.a": quantity("x.a", 1.0)}, Objective.LATENCY)
+    outcome = evaluate(Condition.model_validate({"all": [{"objective": ["cost"]}, leaf("x.a")]}), where)
+    assert (outcome.truth, outcome.leaves) == (NO, ())
+    asked = evaluate(Condition.model_validate({"all": [{"objective": ["latency"]}, leaf("x.a")]}), where)
+    assert (asked.truth, [part.fact.quantity.id for part in asked.leaves]) == (NO, ["x.a"])
+
+
 Formula = Callable[[dict[str, float]], bool]
 
 
 @st.composite
-def trees(draw: st.DrawFn, depth: int = 3) -> tuple[dict[str, Any], dict[str, tuple[float, float]], Formula]:
+def trees(
+    draw: st.DrawFn, depth: int = 3, place: str = "n"
+) -> tuple[dict[str, Any], dict[str, tuple[float, float]], Formula]:
     """A condition in which every quantity stands once, its intervals, and the same condition over plain numbers."""
     kind = draw(st.sampled_from(["leaf", "all", "any", "unless"] if depth else ["leaf"]))
     if kind == "leaf":
-        id = f"q.n{draw(st.integers(0, 10**9))}"
+        id = f"q.{place}"
         low = draw(st.integers(0, 6))
         threshold = draw(st.integers(0, 8))
         high = low + draw(st.integers(0, 3))
@@ -143,9 +153,9 @@ def trees(draw: st.DrawFn, depth: int = 3) -> tuple[dict[str, Any], dict[str, tu
             return leaf(id, threshold), {id: (low, high)}, lambda at: at[id] >= threshold
         return leaf(id, threshold, "below"), {id: (low, high)}, lambda at: at[id] < threshold
     if kind == "unless":
-        inner, intervals, formula = draw(trees(depth=depth - 1))
+        inner, intervals, formula = draw(trees(depth=depth - 1, place=f"{place}0"))
         return {"unless": inner}, intervals, lambda at: not formula(at)
-    parts = [draw(trees(depth=depth - 1)) for _ in range(draw(st.integers(1, 2)))]
+    parts = [draw(trees(depth=depth - 1, place=f"{place}{n}")) for n in range(draw(st.integers(1, 2)))]
     merged = {id: interval for _, intervals, _ in parts for id, interval in intervals.items()}
     formulas = [formula for _, _, formula in parts]
     join = all if kind == "all" else any

@@ -37,7 +37,70 @@ def test_a_recommendation_lists_what_the_technique_costs_against_it(make: Any, j
     prefix(make, UP, FLAT).compare("prefix_caching.open", ttft_p50=FLAT, e2e_p50=DOWN, tpot_p50=OPEN)
     supporting, against = ids(judge.finding(make, "prefix-caching"))
     assert "prefix_caching.saturated.throughput.gain" in supporting
-    assert against == {"prefix_caching.open.ttft_p50.gain", "prefix_caching.open.e2e_p50.gain"}
+    assert against == {"prefix_caching.open.e2e_p50.gain"}
+    # The other objective's metric is context: it neither carries the conclusion nor stands against it.
+    assert "prefix_caching.open.ttft_p50.gain" in supporting
+
+
+@pytest.mark.parametrize(
+    ("rule", "comparison", "metric", "gains"),
+    [
+        ("chunked-prefill", "chunked_prefill.interference", "ttft_p50", {"itl_max": UP, "ttft_p50": DOWN}),
+        ("continuous-batching", "continuous_batching.open", "tpot_p50", {"ttft_p50": UP, "tpot_p50": DOWN}),
+    ],
+)
+def test_a_shown_loss_stands_against_the_recommendation_and_among_what_to_expect(
+    make: Any, judge: Any, rule: str, comparison: str, metric: str, gains: dict[str, Any]
+) -> None:
+    make.fits().compare("continuous_batching.saturated", throughput=UP).compare(comparison, **gains)
+    assert ids(judge.finding(make, rule))[1] == {f"{comparison}.{metric}.gain"}
+    (advice,) = [advice for advice in judge(make).recommendations if advice.finding == rule]
+    cost = advice.expected[-1]
+    assert (cost.metric, cost.estimate, cost.low, cost.high) == (metric, *DOWN)
+    assert sum(item.high is not None and item.high < 1 for item in advice.expected) == 1
+
+
+def test_too_few_pairs_are_inconclusive_with_the_estimate_and_the_count(make: Any, judge: Any) -> None:
+    note = "4 of the 6 pairs that an interval takes were run"
+    make.fits().known("prefix.ideal_hit_rate", 0.6).compare("prefix_caching.saturated", throughput=1.8, note=note)
+    finding = judge.finding(make, "prefix-caching")
+    assert finding.conclusion is INCONCLUSIVE
+    assert finding.text == f"Throughput gain 1.80x, 3 pairs has no interval yet ({note})."
+    (fact,) = [fact for fact in finding.evidence if fact.quantity.id == "prefix_caching.saturated.throughput.gain"]
+    assert (fact.quantity.value, fact.quantity.interval, fact.outcome) == (1.8, None, Truth.UNDECIDED)
+    assert judge(make).recommendations == []
+
+
+@pytest.mark.parametrize(
+    ("measured", "confidence", "marks"),
+    [
+        (300, "high", []),
+        (30, "high", ["measured on 30 of 300 requests"]),
+        (29, "medium", ["measured on 29 of 300 requests"]),
+    ],
+)
+def test_a_slice_below_a_tenth_of_the_trace_lowers_the_confidence(
+    make: Any, judge: Any, measured: int, confidence: str, marks: list[str]
+) -> None:
+    make.slice_requests = measured
+    finding = judge.finding(prefix(make, UP, UP), "prefix-caching")
+    assert (finding.confidence, finding.marks) == (confidence, marks)
+    whole = judge.finding(make.known("prefix.ideal_hit_rate", 0.001), "prefix-caching")
+    assert (whole.conclusion, whole.confidence, whole.marks) == (NOT_NEEDED, "high", [])
+
+
+def test_many_weaknesses_leave_the_confidence_low(make: Any, judge: Any) -> None:
+    make.slice_requests, make.length_scale = 16, 0.5
+    make.unhealthy("degraded", "the clock fell")
+    assert judge.finding(prefix(make, UP, UP), "prefix-caching").confidence == "low"
+
+
+def test_a_conclusion_names_what_would_refute_it_and_not_its_opposite(make: Any, judge: Any) -> None:
+    yes = judge.finding(prefix(make, UP, UP), "prefix-caching").refuted_by
+    no = judge.finding(prefix(make, FLAT, FLAT), "prefix-caching").refuted_by
+    assert yes.startswith("traffic whose prompts share fewer whole blocks")
+    assert no.startswith("traffic whose prompts share more, or longer, whole blocks")
+    assert judge.finding(prefix(make, OPEN, FLAT), "prefix-caching").refuted_by is None
 
 
 def test_a_technique_that_does_not_pay_shows_the_gains_it_lacks(make: Any, judge: Any) -> None:
@@ -78,7 +141,7 @@ def test_the_status_follows_the_conclusion(make: Any, judge: Any, rule: str, set
     ("gain", "severity"), [((1.7, 1.5, 1.9), "high"), ((1.7, 1.2, 1.9), "medium"), ((1.1, 1.06, 1.2), "low")]
 )
 def test_severity_follows_the_sure_end_of_the_gain(make: Any, judge: Any, gain: Any, severity: str) -> None:
-    assert judge.finding(prefix(make, gain, FLAT), "prefix-caching").severity == severity
+    assert judge.finding(prefix(make, gain, (5, 4, 6)), "prefix-caching").severity == severity
 
 
 def test_an_inconclusive_finding_says_how_much_longer_to_measure(make: Any, judge: Any) -> None:

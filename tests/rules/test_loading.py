@@ -70,6 +70,18 @@ def test_the_good_file_that_the_broken_ones_are_made_of_loads(tmp_path: Path) ->
         ("text: Little repeats", "text: Little {nothing} repeats", 15, "there is no constant 'nothing'"),
         ("text: Little repeats", "text: 7", 15, "YAML reads this as 7, not as text; put it in quotes"),
         ("version: 1", "version: '1'", 4, "Input should be a valid integer"),
+        (
+            "    why: Because.",
+            "    why: Because.\n    effects:\n      - {gain: latency.slo_share, serves: [latency]}",
+            10,
+            "must be the paired effect of a comparison",
+        ),
+        (
+            "    why: Because.",
+            "    why: Because.\n    effects: [{gain: a.gain, serves: [cost]}]",
+            9,
+            "must be the paired",
+        ),
         ("id: mine", "id: Mine Own", 3, "must be lower-case letters"),
         ("question: prefix_redundancy\n", "", 1, "a file with 'rules' names its 'question'"),
         ("question: prefix_redundancy", "question: prefixes", 1, "Input should be 'hardware_fit'"),

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from inferdoc.evidence import Basis, Question
+from inferdoc.evidence import Basis, Expected, Question
 from inferdoc.rules import diagnose, load_pack
+from inferdoc.rules.ranking import expected_text
 
 
 def two_gains(make: Any, first: tuple[float, float, float], second: tuple[float, float, float]) -> Any:
@@ -55,17 +56,55 @@ def test_complexity_divides_the_gain(make: Any, judge: Any, pack: Any, tmp_path:
 
 
 def test_a_recommendation_can_be_followed_and_checked(make: Any, judge: Any) -> None:
-    make.objectives(tpot_p95=0.05).fits().known("latency.slo_share", 1.4).known("latency.batch_in_slo", 16)
+    make.fits().compare("continuous_batching.saturated", throughput=(1.5, 1.4, 1.6))
     (advice,) = judge(make).recommendations
-    assert (advice.id, advice.finding, advice.technique) == ("max-num-seqs", "max-num-seqs", "max_num_seqs")
-    assert (advice.change.knob, advice.change.to) == ("max-num-seqs", "16")
-    assert advice.engine_flags == {
-        "vllm": "--max-num-seqs 16  # most sequences in one step",
-        "sglang": "--max-running-requests 16  # most requests running at once",
-    }
-    assert advice.verify_command == "inferdoc diagnose --trace t.jsonl --budget 3m"
+    expected = ("continuous-batching", "continuous-batching", "continuous_batching")
+    assert (advice.id, advice.finding, advice.technique) == expected
+    assert (advice.change.knob, advice.change.from_, advice.change.to) == ("batching", "static", "continuous")
+    assert advice.verify_command == (
+        "inferdoc diagnose --trace t.jsonl --budget 3m --question 3 -o verify-continuous_batching"
+    )
     assert (advice.effort, advice.quality_risk) == ("low", "none")
     assert all(reference.startswith("https://") for reference in advice.refs)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["-o out", "-oout", "--output out", "--output=out", "--question 2 -o out", "--question=2 --question 5", "-o 'a b'"],
+)
+def test_the_check_writes_into_its_own_folder_and_asks_its_own_question(make: Any, judge: Any, written: str) -> None:
+    make.command = f"inferdoc diagnose {written} --trace 'my trace.jsonl' --slo ttft_p50=1s"
+    make.fits().compare("chunked_prefill.interference", itl_max=(2, 1.9, 2.1))
+    (advice,) = judge(make).recommendations
+    assert advice.verify_command == (
+        "inferdoc diagnose --trace 'my trace.jsonl' --slo ttft_p50=1s --question 6 -o verify-chunked_prefill"
+    )
+
+
+def test_a_loss_in_a_metric_of_two_loads_says_under_which(make: Any, judge: Any) -> None:
+    make.fits().known("prefix.ideal_hit_rate", 0.6)
+    make.compare("prefix_caching.saturated", throughput=(1.5, 1.4, 1.6), ttft_p50=(0.8, 0.7, 0.9))
+    make.compare("prefix_caching.open", ttft_p50=(1.0, 0.9, 1.1))
+    expected = judge(make).recommendations[0].expected
+    assert [item.label for item in expected] == ["throughput", "ttft_p50", "ttft_p50 (saturated)"]
+    assert [item.estimate for item in expected] == [1.5, 1.0, 0.8]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (1.6, 2.0, "tokens a second 1.60x to 2.00x better (measured here)"),
+        (0.97, 1.03, "tokens a second: no difference shown (0.97x..1.03x, measured here)"),
+        (1.0, 1.03, "tokens a second: no difference shown (1.00x..1.03x, measured here)"),
+        (0.59, 0.86, "tokens a second 0.59x to 0.86x as good (measured here)"),
+        (None, None, "tokens a second 1.20x, no interval (measured here)"),
+    ],
+)
+def test_better_is_said_only_of_an_interval_above_one(low: float | None, high: float | None, text: str) -> None:
+    change = Expected(
+        metric="throughput", label="tokens a second", estimate=1.2, low=low, high=high, basis=Basis.MEASURED
+    )
+    assert expected_text(change) == text
 
 
 def test_flags_that_are_always_on_are_a_comment(make: Any, judge: Any) -> None:

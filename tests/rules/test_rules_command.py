@@ -81,6 +81,12 @@ def test_explain_says_what_why_on_which_thresholds_and_from_where() -> None:
         assert part in done.stdout
 
 
+def test_explain_says_what_would_refute_each_conclusion() -> None:
+    lines = [line.strip() for line in run("explain", "prefix-caching").stdout.splitlines()]
+    refuted = [line for line in lines if line.startswith("refuted by: ")]
+    assert [line.split("share ")[1].split(",")[0].split(" whole")[0] for line in refuted] == ["fewer", "more"]
+
+
 def test_every_rule_can_be_explained() -> None:
     from inferdoc.rules import load_pack
     from inferdoc.rules.explanation import explain

@@ -28,6 +28,8 @@ def gain(
         (wording.percent(0.784), "78%"),
         (wording.percent(0.0123), "1.2%"),
         (wording.percent(1), "100%"),
+        (wording.percent(0.000452), "<0.1%"),
+        (wording.percent(0.0006), "0.1%"),
         (wording.percent(0), "0%"),
         (wording.times(1.827), "1.83x"),
         (wording.bytes_(1952 * 16 * 131072), "3.81 GiB"),
