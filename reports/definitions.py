@@ -54,8 +54,8 @@ _DEFINITIONS: tuple[tuple[str, str], ...] = (
     (
         "Open loop",
         "Requests arrive on one schedule that both arms share. Claims on latency (TTFT, TPOT, end-to-end) and goodput "
-        "are made only from this load. The longest gap between tokens has a run of its own: long prompts arriving "
-        "beside running decodes.",
+        "are made only from this load; those on chunked prefill come from runs of their own, in which long prompts "
+        "arrive beside running decodes.",
     ),
     (
         "Overloaded",

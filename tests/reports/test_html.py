@@ -219,6 +219,7 @@ def test_appendix_says_what_an_interval_covers(complete_page: str, bare_page: st
     assert "noise from run to run on the measured slice, not how other" in bare_page
     assert "in ABBA order after one discarded warm-up run of each arm" in complete_page
     assert "A saturated TTFT includes queueing behind the whole slice" in complete_page
+    assert "Claims on latency (TTFT, TPOT, end-to-end) and goodput are made only from this load" in complete_page
 
 
 def test_what_was_dropped_says_what_it_would_need(complete_page: str) -> None:

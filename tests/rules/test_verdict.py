@@ -103,6 +103,14 @@ def test_an_objective_that_cannot_be_told_gives_one_short_reason(make: Any, judg
     assert line == f"Objectives: ttft_p95 <= 300 ms: cannot be told, {reason}."
 
 
+def test_the_longest_gap_is_judged_beside_a_long_prompt_and_its_ttft_is_not(make: Any, judge: Any) -> None:
+    make.fits().objectives(itl_max=0.02, ttft_p50=0.02)
+    make.compare("chunked_prefill.interference", arms={"itl_max": (0.034, 0.015)}, itl_max=UP, ttft_p50=UP)
+    (line,) = [line for line in judge(make).verdict.lines if line.startswith("Objectives: ")]
+    gap = "itl_max <= 20.0 ms: missed without chunked prefill (34.0 ms), met with it (15.0 ms)"
+    assert line == f"Objectives: {gap}; ttft_p50 <= 20.0 ms: not measured."
+
+
 def test_a_median_does_not_stand_in_for_a_percentile(make: Any, judge: Any) -> None:
     make.fits().objectives(tpot_p95=0.05).known("latency.tpot_at_load", 0.02, unit="s")
     (line,) = [line for line in judge(make).verdict.lines if line.startswith("Objectives: ")]
