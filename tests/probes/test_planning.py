@@ -15,10 +15,12 @@ from inferdoc.engine.engine import Engine
 from inferdoc.engine.kv_manager import KVUse
 from inferdoc.engine.request import Request
 from inferdoc.engine.steplog import Step
+from inferdoc.evidence import Objective
 from inferdoc.probes.context import Collector, ProbeContext, Settings, spread_ties
 from inferdoc.probes.kv_fragmentation import comparisons as fragmentation_pairs
 from inferdoc.probes.output_variance import comparisons as variance_pairs
 from inferdoc.probes.plan import choose_window, make_plan, smallest_slice
+from inferdoc.probes.stack import measure_stack
 from inferdoc.simulator import ModelledRunner, StepTimes, VirtualClock
 from inferdoc.traces import Trace, read_trace
 
@@ -204,3 +206,40 @@ def test_baselines_reserve_whole_lengths_where_the_budget_holds_one(tmp_path: Pa
     kinds = {pair.off.kv_tokens >= 512: pair.off.reservation for pair in fragmentation_pairs(context)}
     assert kinds == {True: "max-model-len", False: "per-request"}
     assert all(replace(p.off, reservation="paged") == p.on for p in fragmentation_pairs(context))
+
+
+def test_each_step_of_a_stack_is_compared_with_the_steps_before_it(tmp_path: Path) -> None:
+    rows = [(i / 10, 50, 5 + 40 * (i % 8 == 0)) for i in range(40)]
+    context = make_context(write_trace(tmp_path / "t.csv", rows), 1e6, max_num_batched_tokens=64)
+    make_plan(context, variance_pairs(context))
+    virtual = context.prediction()
+    measure_stack(virtual, ["continuous_batching", "chunked_prefill"])
+    batching = virtual.found.quantities["stack.continuous_batching.adds"]
+    chunking = virtual.found.quantities["stack.chunked_prefill.adds"]
+    arms = [
+        context.config(batching="static", enable_chunked_prefill=False),
+        context.config(enable_chunked_prefill=False),
+        context.config(),
+    ]
+    seconds = [virtual.engine(arm).run(virtual.requests()).duration_s for arm in arms]
+    assert batching.value == pytest.approx(seconds[0] / seconds[1])
+    assert chunking.value == pytest.approx(seconds[1] / seconds[2])
+    assert "continuous_batching" in chunking.label
+
+
+def test_a_stack_puts_paging_before_the_prefix_cache_that_needs_it(tmp_path: Path) -> None:
+    context = make_context(write_trace(tmp_path / "t.csv", [(i / 10, 50, 20) for i in range(40)]), 1e6)
+    make_plan(context, variance_pairs(context))
+    virtual = context.prediction()
+    measure_stack(virtual, ["prefix_caching", "paged_attention"])
+    assert list(virtual.found.quantities) == ["stack.paged_attention.adds", "stack.prefix_caching.adds"]
+    assert all(quantity.value is not None for quantity in virtual.found.quantities.values())
+
+
+def test_a_stack_that_fails_says_why_and_loses_nothing(tmp_path: Path) -> None:
+    context = make_context(write_trace(tmp_path / "t.csv", [(i / 10, 50, 20) for i in range(4)]), 1e6)
+    make_plan(context, variance_pairs(context))
+    virtual = replace(context.prediction(), settings=Settings(objective=Objective.LATENCY))
+    measure_stack(virtual, ["continuous_batching", "chunked_prefill"])
+    reasons = {quantity.reason for quantity in virtual.found.quantities.values()}
+    assert reasons == {"the stack failed: too few requests in a run (4; p50 needs 6)"}
