@@ -33,6 +33,7 @@ def comparisons(context: ProbeContext) -> list[Pair]:
             on=context.base,
             metrics=("itl_max", "ttft_p50", "itl_steady"),
             trial=interfere,
+            load_label="a long prompt joins a running batch",
             notes=(
                 f"a prompt of {long_prompt(context):,} tokens arrives beside {context.base.max_num_seqs - 1} running "
                 "decodes; TTFT is that prompt's",

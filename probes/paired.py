@@ -61,6 +61,8 @@ class Pair:
     notes: tuple[str, ...] = ()
     trial: Callable[[ProbeContext, Pair, EngineConfig], Trial] | None = None
     """How one run is made; ``None``: the slice of the trace at `load`."""
+    load_label: str | None = None
+    """What the load of an own trial is called."""
 
     def __post_init__(self) -> None:
         assert len(self.off.difference(self.on)) == 1, f"{self.id}: arms must differ in one field"
@@ -195,6 +197,8 @@ def _changed(pair: Pair) -> str:
 
 
 def _load(context: ProbeContext, pair: Pair) -> str:
+    if pair.load_label is not None:
+        return pair.load_label
     if pair.load == "saturated":
         return "saturated"
     if context.settings.replicas is not None:
