@@ -84,6 +84,11 @@ def _meets(request: Request, slo: Sequence[Slo]) -> bool:
     return all((value := seen[limit.metric.partition("_")[0]]) is None or value <= limit.limit for limit in slo)
 
 
+def enough_to_tell_overload(requests: int, max_num_seqs: int) -> bool:
+    """Whether an open-loop run is long enough: with fewer than four batches a queue has no trend, only a start."""
+    return requests >= 4 * max_num_seqs
+
+
 def overloaded(run: RunResult) -> bool:
     """Whether the queue of an open-loop run still grew when the last request came.
 
@@ -91,11 +96,11 @@ def overloaded(run: RunResult) -> bool:
     of the queue length against the arrivals), and over the last third more than one request waited on average. Waiting
     times then grow with the length of the run, and a percentile of them means nothing.
     """
+    if not enough_to_tell_overload(len(run.requests), run.config.max_num_seqs):
+        return False
     arrivals = sorted(request.arrival_s for request in run.requests)
     starts = [step.start_s for step in run.steps]
     queue = [run.steps[max(0, bisect_right(starts, arrival) - 1)].waiting for arrival in arrivals]
     late = queue[len(queue) // 3 :]
-    if len(late) < 6:
-        return False
     slope = float(np.polyfit(np.arange(len(late)), late, 1)[0])
     return slope > 0.1 and sum(late[len(late) // 2 :]) / len(late[len(late) // 2 :]) > 1

@@ -17,7 +17,7 @@ from inferdoc.engine.engine import RunResult
 from inferdoc.errors import BudgetEndedError, MeasurementError
 from inferdoc.evidence import Basis, Comparison, Interval, Outputs, PairedMetric, Quantity, Question
 from inferdoc.probes.context import ProbeContext
-from inferdoc.probes.metrics import METRICS, measure, overloaded, why_missing
+from inferdoc.probes.metrics import METRICS, enough_to_tell_overload, measure, overloaded, why_missing
 from inferdoc.statistics import (
     METHOD,
     MIN_PAIRS,
@@ -167,6 +167,11 @@ def _summarise(context: ProbeContext, pair: Pair, measured: _Measured, failure: 
     off, on = measured.trials["off"], measured.trials["on"]
     first = off[0].run if off else None
     arms_overloaded: list[Arm] = [arm for arm in ("off", "on") if any(t.overloaded for t in measured.trials[arm])]
+    notes = list(pair.notes)
+    if pair.load == "open" and first and not enough_to_tell_overload(len(first.requests), pair.off.max_num_seqs):
+        notes.append(
+            f"too few requests to tell an overload ({len(first.requests)}; {4 * pair.off.max_num_seqs} needed)"
+        )
     fraction = _roofline(context, [trial.run for trial in off + on])
     return Comparison(
         id=pair.id,
@@ -187,7 +192,7 @@ def _summarise(context: ProbeContext, pair: Pair, measured: _Measured, failure: 
         engine_limited=None if fraction is None or fraction.value is None else fraction.value < 0.5,
         overloaded=arms_overloaded,
         failure=failure,
-        notes=list(pair.notes),
+        notes=notes,
     )
 
 

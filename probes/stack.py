@@ -100,7 +100,7 @@ def _record(
         gain = paired_gain([a for a, _ in values], [b for _, b in values], higher_is_better=higher)
     context.found.add(
         f"stack.{technique}.adds",
-        f"gain in {METRICS[metric].label} that it adds" + (f" to {', '.join(before)}" if before else ""),
+        METRICS[metric].label,
         gain[0] if gain else None,
         "ratio",
         Basis.MEASURED,
@@ -109,4 +109,5 @@ def _record(
         n=len(values),
         direction="higher",
         reason=reason,
+        note=f"beside {', '.join(before)}" if before else "beside none of the others",
     )

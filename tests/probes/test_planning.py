@@ -224,7 +224,7 @@ def test_each_step_of_a_stack_is_compared_with_the_steps_before_it(tmp_path: Pat
     seconds = [virtual.engine(arm).run(virtual.requests()).duration_s for arm in arms]
     assert batching.value == pytest.approx(seconds[0] / seconds[1])
     assert chunking.value == pytest.approx(seconds[1] / seconds[2])
-    assert "continuous_batching" in chunking.label
+    assert chunking.note == "beside continuous_batching"
 
 
 def test_a_stack_puts_paging_before_the_prefix_cache_that_needs_it(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def test_a_recommendation_lists_what_the_technique_costs_against_it(make: Any, j
 def test_a_shown_loss_stands_against_the_recommendation_and_among_what_to_expect(
     make: Any, judge: Any, rule: str, comparison: str, metric: str, gains: dict[str, Any]
 ) -> None:
+    make.objectives(itl_max=0.05)
     make.fits().compare("continuous_batching.saturated", throughput=UP).compare(comparison, **gains)
     assert ids(judge.finding(make, rule))[1] == {f"{comparison}.{metric}.gain"}
     (advice,) = [advice for advice in judge(make).recommendations if advice.finding == rule]
@@ -145,6 +146,7 @@ def test_severity_follows_the_sure_end_of_the_gain(make: Any, judge: Any, gain: 
 
 
 def test_an_inconclusive_finding_says_how_much_longer_to_measure(make: Any, judge: Any) -> None:
+    make.objectives(itl_max=0.05)
     make.fits().compare("chunked_prefill.interference", itl_max=OPEN, note="needs 4 more pairs, 31 s")
     finding = judge.finding(make, "chunked-prefill")
     assert finding.text == ("Itl_max gain 1.06x [0.97..1.15], 6 pairs straddles 1.05x (needs 4 more pairs, 31 s).")

@@ -74,6 +74,7 @@ def test_a_recommendation_can_be_followed_and_checked(make: Any, judge: Any) -> 
 )
 def test_the_check_writes_into_its_own_folder_and_asks_its_own_question(make: Any, judge: Any, written: str) -> None:
     make.command = f"inferdoc diagnose {written} --trace 'my trace.jsonl' --slo ttft_p50=1s"
+    make.objectives(itl_max=0.05)
     make.fits().compare("chunked_prefill.interference", itl_max=(2, 1.9, 2.1))
     (advice,) = judge(make).recommendations
     assert advice.verify_command == (

@@ -162,6 +162,7 @@ def test_a_limit_that_was_not_run_is_not_recommended_beside_what_was(make: Any, 
 
 
 def test_a_recommended_chunk_size_does_not_answer_whether_to_part_prefill_and_decode(make: Any, judge: Any) -> None:
+    make.objectives(itl_max=0.05)
     make.fits().known("disagg.replicas_needed", 0.3)
     make.compare("chunked_prefill.interference", question=Question.DISAGGREGATION, itl_max=(2.0, 1.9, 2.1))
     conclusion, text = answers(judge(make))[Question.DISAGGREGATION]
