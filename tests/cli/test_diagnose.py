@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -89,21 +88,28 @@ def test_the_report_is_told_again_from_the_evidence(
 
 
 def test_an_interruption_leaves_a_partial_report(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    rows = "".join(f"{i / 10},{40 + i},{10 + 5 * (i % 4)}\n" for i in range(40))
+    trace.write_text("timestamp,prompt_tokens,completion_tokens\n" + rows)
     process = subprocess.Popen(
-        [sys.executable, "-m", "inferdoc", "diagnose", "--budget", "120s", "-o", str(tmp_path / "out")],
+        [
+            *(sys.executable, "-m", "inferdoc", "diagnose", "--trace", str(trace), "--question", "3"),
+            *("--budget", "120s", "-o", str(tmp_path / "out")),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stderr is not None
     for line in process.stderr:
-        if "continuous batching, saturated" in line:  # the second comparison: the first one is there
+        if "continuous batching, open loop" in line:  # the second comparison begins: the first one is there
             process.send_signal(signal.SIGINT)
             break
     process.communicate(timeout=120)
     assert process.returncode == 130
     evidence = read_evidence(tmp_path / "out" / "evidence.json")
     assert evidence.run.status == "partial"
-    assert evidence.comparisons["prefix_caching.saturated"].pairs == 6
+    assert evidence.comparisons["continuous_batching.saturated"].pairs == 6
+    begun = evidence.comparisons.get("continuous_batching.open")
+    assert begun is None or begun.pairs < 6
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
