@@ -193,14 +193,14 @@ def _run_pairs(context: ProbeContext, plan: Plan, progress: Progress) -> None:
         if context.left_s <= 0:
             step.dropped = f"the budget ended: it would need about {step.estimated_s:.0f} s more"
             continue
-        progress.stage(f"{pair.label} ({context.settings.pairs} pairs, about {step.estimated_s:.0f} s)")
+        progress.stage(f"{pair.label} ({context.pairs} pairs, about {step.estimated_s:.0f} s)")
         start = time.perf_counter()
         try:
-            comparison = compare(context, pair, context.settings.pairs)
-            missing = context.settings.pairs - comparison.pairs
+            comparison = compare(context, pair, context.pairs)
+            missing = context.pairs - comparison.pairs
             step.dropped = None
             if missing and not comparison.failure:
-                seconds = missing * step.estimated_s / context.settings.pairs
+                seconds = missing * step.estimated_s / context.pairs
                 step.dropped = f"only {comparison.pairs} pairs fit the budget: about {seconds:.0f} s more are needed"
         finally:
             step.actual_s = time.perf_counter() - start

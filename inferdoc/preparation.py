@@ -39,7 +39,7 @@ class Options:
     skip_bad_rows: bool = False
     objective: Objective = Objective.THROUGHPUT
     slo: tuple[Slo, ...] = ()
-    budget_s: float = 300.0
+    budget_s: float = 360.0
     load: float = 0.7
     replicas: int | None = None
     memory_bytes: int | None = None

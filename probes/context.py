@@ -21,6 +21,7 @@ from inferdoc.evidence import Basis, Comparison, Direction, Interval, Objective,
 from inferdoc.models import LoadedModel, ModelSpec
 from inferdoc.probes.sweep import Sweep
 from inferdoc.simulator import ModelledRunner, VirtualClock
+from inferdoc.statistics import MIN_PAIRS
 from inferdoc.traces import Trace
 
 Floats = NDArray[np.float64]
@@ -32,7 +33,7 @@ class Settings:
 
     objective: Objective = Objective.THROUGHPUT
     slo: tuple[Slo, ...] = ()
-    budget_s: float = 300.0
+    budget_s: float = 360.0
     load: float = 0.7
     """Open-loop arrival rate as a share of the off arm's measured saturation."""
     replicas: int | None = None
@@ -40,7 +41,6 @@ class Settings:
     seed: int = 0
     memory_given: bool = False
     """The memory budget is the user's, not what the device has free."""
-    pairs: int = 6
 
 
 class Collector:
@@ -120,6 +120,8 @@ class ProbeContext:
     """Called after each run, never inside a timed part: the watch on the machine looks."""
     deadline: float
     """`time.perf_counter()` at which the budget ends."""
+    pairs: int = MIN_PAIRS
+    """Off/on pairs of each comparison; set by the planner."""
     slice: list[SliceRequest] = field(default_factory=list)
     slice_trace: Trace | None = None
     """The measured part, every prompt with token ids; set by the planner, like `slice`."""

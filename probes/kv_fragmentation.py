@@ -15,10 +15,10 @@ import torch
 
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import RunResult
+from inferdoc.engine.kv_manager import per_request_tokens
 from inferdoc.engine.steplog import Step
 from inferdoc.evidence import Basis, Comparison, Line, Question, Series
 from inferdoc.probes.context import ProbeContext
-from inferdoc.probes.hardware_fit import longest_request
 from inferdoc.probes.paired import Pair
 
 QUESTION = Question.KV_FRAGMENTATION
@@ -30,14 +30,21 @@ def comparisons(context: ProbeContext) -> list[Pair]:
     pairs = [_pair(context, "real", context.base.kv_tokens, "at the real budget")]
     demand = demand_p99(context)
     block = context.base.block_size
-    longest = longest_request(context.trace)
+    smallest = _smallest_budget(context)
     for share in SHARES[::-1]:
-        # Below the longest request nothing could run at all.
-        tokens = max(demand * share // 100, longest + block)
+        # Below this some request could not run at all, in one arm or the other.
+        tokens = max(demand * share // 100, smallest)
         tokens = min(-(-tokens // block) * block, context.base.kv_tokens)
         if all(tokens != pair.off.kv_tokens for pair in pairs):
             pairs.append(_pair(context, f"p{share}", tokens, f"at {tokens / demand:.0%} of the p99 demand"))
     return pairs
+
+
+def _smallest_budget(context: ProbeContext) -> int:
+    """Tokens of the largest per-request reservation in the trace, in whole blocks."""
+    lengths = context.trace.rows.select("input_tokens", "output_tokens").unique().iter_rows()
+    most = min(max(per_request_tokens(prompt, output) for prompt, output in lengths), context.base.max_model_len)
+    return -(-most // context.base.block_size) * context.base.block_size
 
 
 def demand_p99(context: ProbeContext) -> int:

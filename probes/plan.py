@@ -12,9 +12,12 @@ from inferdoc.errors import MeasurementError
 from inferdoc.evidence import PlanStep
 from inferdoc.probes.context import ProbeContext, SliceRequest
 from inferdoc.probes.paired import Pair, run_slice
+from inferdoc.statistics import MIN_PAIRS
 from inferdoc.traces import Trace, with_token_ids
 
 LARGEST_SLICE = 256
+PAIRS = (10, 8, MIN_PAIRS)
+"""Pairs to try, most first. With more than the fewest, one disturbed pair no longer sets the end of the interval."""
 STACK_SHARE = 1.5
 """Time kept for measuring the stack, as a multiple of the longest saturated comparison."""
 USABLE = 0.9
@@ -64,24 +67,30 @@ def smallest_slice(config: EngineConfig) -> int:
 
 
 def make_plan(context: ProbeContext, pairs: Sequence[Pair]) -> Plan:
-    """Set the context's slice and choose what to run."""
+    """Set the context's slice and number of pairs, and choose what to run.
+
+    On the smallest slice, as many pairs as let everything fit; then a larger slice. Where not even the fewest pairs
+    fit, comparisons are dropped.
+    """
     floor = min(smallest_slice(context.base), len(context.trace))
     _set_slice(context, floor)
-    # One run of each arm warms up and is not counted.
-    runs = context.settings.pairs + 1
-    at_floor = {pair.id: _estimate(context, pair) * runs for pair in pairs}
+    one_pair = {pair.id: _estimate(context, pair) for pair in pairs}
     left = context.left_s * USABLE
     # The stack of what is recommended comes last, and takes about three arms in place of two.
-    stack = STACK_SHARE * max((at_floor[pair.id] for pair in pairs if pair.load == "saturated"), default=0.0)
+    longest = max((one_pair[pair.id] for pair in pairs if pair.load == "saturated"), default=0.0)
+    wanted = sum(one_pair.values()) + STACK_SHARE * longest
+    # One run of each arm warms up and is not counted.
+    context.pairs = next((count for count in PAIRS if (count + 1) * wanted <= left), PAIRS[-1])
+    runs = context.pairs + 1
     # A pair with a trial of its own does not run the slice, so its length does not grow with it.
-    fixed = sum(at_floor[pair.id] for pair in pairs if pair.trial is not None)
-    scaled = sum(at_floor.values()) - fixed + stack
-    factor = max(1.0, (left - fixed) / scaled) if scaled else 1.0
+    fixed = runs * sum(one_pair[pair.id] for pair in pairs if pair.trial is not None)
+    growing = runs * wanted - fixed
+    factor = max(1.0, (left - fixed) / growing) if growing else 1.0
     size = min(int(floor * factor), LARGEST_SLICE, len(context.trace))
     if size > floor:
         _set_slice(context, size)
-    grown = size / floor
-    estimates = {p.id: at_floor[p.id] * (1.0 if p.trial is not None else grown) for p in pairs}
+    growth = size / floor
+    estimates = {p.id: runs * one_pair[p.id] * (1.0 if p.trial is not None else growth) for p in pairs}
     kept = _choose(pairs, estimates, left)
     rest = left - sum(estimates[pair.id] for pair in kept)
     started = [
@@ -94,7 +103,7 @@ def make_plan(context: ProbeContext, pairs: Sequence[Pair]) -> Plan:
             id=pair.id,
             question=pair.question,
             label=pair.label,
-            pairs=context.settings.pairs,
+            pairs=context.pairs,
             estimated_s=estimates[pair.id],
             dropped=None
             if pair in kept

@@ -51,8 +51,8 @@ def measure_stack(context: ProbeContext, techniques: Sequence[str]) -> None:
         pass
     except (InputError, MeasurementError, torch.OutOfMemoryError) as error:
         reason = f"the stack failed: {error}"
-    if reason is None and len(rounds) < context.settings.pairs:
-        reason = f"{len(rounds)} of the {context.settings.pairs} rounds fit the budget"
+    if reason is None and len(rounds) < context.pairs:
+        reason = f"{len(rounds)} of the {context.pairs} rounds fit the budget"
     for index, technique in enumerate(techniques):
         _record(context, technique, metric, techniques[:index], [(r[index], r[index + 1]) for r in rounds], reason)
 
@@ -70,11 +70,11 @@ def _arms(context: ProbeContext, techniques: Sequence[str]) -> list[EngineConfig
 
 def _run_rounds(context: ProbeContext, arms: Sequence[EngineConfig], metric: str, rounds: list[list[float]]) -> None:
     """Fill `rounds` with one value for each arm; the first round warms up and is not kept."""
-    for index in range(-1, context.settings.pairs):
+    for index in range(-1, context.pairs):
         began = time.perf_counter()
         values = [0.0] * len(arms)
         for position in range(len(arms))[:: 1 if index % 2 == 0 else -1]:
-            context.progress(f"stack: round {index + 1} of {context.settings.pairs}, {position} techniques on")
+            context.progress(f"stack: round {index + 1} of {context.pairs}, {position} techniques on")
             value = measure(context.engine(arms[position]).run(context.requests()), [metric], [])[metric]
             if value is None:
                 raise MeasurementError(why_missing(metric, len(context.slice)))

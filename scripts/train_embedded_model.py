@@ -14,7 +14,6 @@ import itertools
 import json
 import math
 import platform
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -230,7 +229,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path(__file__).resolve().parent.parent / "inferdoc" / "data")
     parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--drill-steps", type=int, default=80, help="steps of copying drills before the text")
+    parser.add_argument("--drill-steps", type=int, default=80, help="steps of copying drills before the target's text")
+    parser.add_argument("--draft-drill-steps", type=int, default=300, help="the same for the draft")
     parser.add_argument("--batch", type=int, default=4, help=f"windows of {WINDOW} tokens in a step")
     parser.add_argument("--rate", type=float, default=4e-3, help="peak learning rate of the target")
     parser.add_argument("--draft-rate", type=float, default=8e-3, help="peak learning rate of the draft")
@@ -241,11 +241,12 @@ def main() -> None:
     torch.manual_seed(options.seed)
     torch.set_num_threads(options.threads)
     torch.use_deterministic_algorithms(True)
-    started = time.monotonic()
     tokenizer = train_tokenizer(itertools.islice(rendered(Split.TRAIN, options.seed), 2000))
     windows, train_texts = pack(tokenizer, rendered(Split.TRAIN, options.seed), options.steps * options.batch)
     windows[::DRILL_EVERY] = drill(len(windows[::DRILL_EVERY]), WINDOW, options.seed)
-    drills = drill(options.drill_steps * options.batch * WINDOW // DRILL_WINDOW, DRILL_WINDOW, options.seed + 1)
+    drill_steps = {"target": options.drill_steps, "draft": options.draft_drill_steps}
+    drill_batch = options.batch * WINDOW // DRILL_WINDOW
+    drills = drill(max(drill_steps.values()) * drill_batch, DRILL_WINDOW, options.seed + 1)
     held_out, _ = pack(tokenizer, rendered(Split.HELDOUT, "evaluation"), 64)
 
     report = {}
@@ -254,7 +255,7 @@ def main() -> None:
     for name, shape, rate in (("target", TARGET, options.rate), ("draft", DRAFT, options.draft_rate)):
         model = build(shape, tokenizer, options.seed)
         how = {"rate": rate, "name": name, "watched": held_out[:8]}
-        train(model, drills, batch=options.batch * WINDOW // drills.shape[1], **how)
+        train(model, drills[: drill_steps[name] * drill_batch], batch=drill_batch, **how)
         train_loss = train(model, windows, batch=options.batch, teacher=teacher, **how)
         teacher = model
         loss, guesses[name] = predict(model, held_out)
@@ -276,14 +277,13 @@ def main() -> None:
                 "seed": options.seed,
                 "threads": options.threads,
                 "steps": options.steps,
-                "drill_steps": options.drill_steps,
+                "drill_steps": drill_steps,
                 "tokens_per_step": options.batch * WINDOW,
                 "train_texts": train_texts,
                 "train_tokens": options.steps * options.batch * WINDOW,
                 "held_out_tokens": held_out.numel(),
                 **report,
                 "draft_target_greedy_agreement": round(agreement, 4),
-                "wall_s": round(time.monotonic() - started),
                 "versions": {
                     "python": platform.python_version(),
                     "torch": torch.__version__,

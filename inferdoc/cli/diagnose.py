@@ -34,7 +34,7 @@ def diagnose(
     skip_bad_rows: Annotated[bool, typer.Option(help="Leave out rows that cannot be read, and count them.")] = False,
     objective: Annotated[Objective, typer.Option(help="What the ranking is for.")] = Objective.THROUGHPUT,
     slo: Annotated[str, typer.Option(help="Limits, for example ttft_p95=500ms,tpot_p95=50ms.")] = "",
-    budget: Annotated[str, typer.Option(help="Time for the whole diagnosis, for example 10m.")] = "5m",
+    budget: Annotated[str, typer.Option(help="Time for the whole diagnosis, for example 10m.")] = "6m",
     load: Annotated[
         float, typer.Option(min=0.05, max=0.95, help="Open-loop rate as a share of the off arm's measured saturation.")
     ] = 0.7,

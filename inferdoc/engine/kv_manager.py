@@ -160,8 +160,14 @@ class PerRequestReservation(PagedReservation):
     """Prompt + declared maximum; without one, prompt + output rounded up to a power of two."""
 
     def contiguous(self, request: Request) -> int | None:
-        maximum = request.declared_max or 1 << (request.output_length - 1).bit_length()
-        return min(request.prompt_length + max(maximum, request.output_length), self.max_model_len)
+        tokens = per_request_tokens(request.prompt_length, request.output_length, request.declared_max)
+        return min(tokens, self.max_model_len)
+
+
+def per_request_tokens(prompt: int, output: int, declared_max: int | None = None) -> int:
+    """Tokens that a per-request reservation holds."""
+    maximum = declared_max or 1 << (output - 1).bit_length()
+    return prompt + max(maximum, output)
 
 
 RESERVATIONS: dict[str, type[PagedReservation]] = {

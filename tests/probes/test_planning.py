@@ -19,6 +19,7 @@ from inferdoc.evidence import Objective
 from inferdoc.probes.context import Collector, ProbeContext, Settings, spread_ties
 from inferdoc.probes.kv_fragmentation import comparisons as fragmentation_pairs
 from inferdoc.probes.output_variance import comparisons as variance_pairs
+from inferdoc.probes.paired import Pair
 from inferdoc.probes.plan import choose_window, make_plan, smallest_slice
 from inferdoc.probes.stack import measure_stack
 from inferdoc.simulator import ModelledRunner, StepTimes, VirtualClock
@@ -135,17 +136,23 @@ def test_with_time_enough_everything_runs_on_a_longer_slice(tmp_path: Path) -> N
     plan = make_plan(context, variance_pairs(context) + fragmentation_pairs(context))
     assert all(step.dropped is None for step in plan.steps)
     assert len(context.slice) == 200
+    assert {step.pairs for step in plan.steps} == {context.pairs} == {10}
+
+
+def one_pair_at_floor(context: ProbeContext, pairs: list[Pair]) -> list[float]:
+    """Seconds of one pair of each comparison on the smallest slice, from a plan without limits."""
+    steps = make_plan(context, pairs).steps
+    return [step.estimated_s / 11 * smallest_slice(context.base) / len(context.slice) for step in steps]
 
 
 def test_the_slice_shrinks_to_its_floor_before_anything_is_dropped(tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "t.csv", [(i / 10, 50, 20) for i in range(200)])
     context = make_context(trace, 1e6)
     pairs = variance_pairs(context) + fragmentation_pairs(context)
-    floor = smallest_slice(context.base)
-    needed = sum(s.estimated_s for s in make_plan(context, pairs).steps) * floor / 200
-    tight = make_context(trace, needed / 0.9 * 1.01)
+    tight = make_context(trace, 7 * sum(one_pair_at_floor(context, pairs)) / 0.9 * 1.01)
     plan = make_plan(tight, pairs)
-    assert len(tight.slice) == floor
+    assert len(tight.slice) == smallest_slice(context.base)
+    assert tight.pairs == 6
     assert all(step.dropped is None for step in plan.steps)
 
 
@@ -153,9 +160,8 @@ def test_pairs_are_dropped_from_the_last_question_up_and_say_what_they_need(tmp_
     trace = write_trace(tmp_path / "t.csv", [(i / 10, 50, 20) for i in range(200)])
     context = make_context(trace, 1e6)
     pairs = variance_pairs(context) + fragmentation_pairs(context)
-    floor = smallest_slice(context.base)
-    first = make_plan(context, pairs).steps[0].estimated_s * floor / 200
-    tight = make_context(trace, first / 0.9 * 1.01)
+    first = one_pair_at_floor(context, pairs)[0]
+    tight = make_context(trace, 7 * first / 0.9 * 1.001)
     plan = make_plan(tight, pairs)
     assert [pair.id for pair in plan.run] == [pairs[0].id]
     dropped = [step for step in plan.steps if step.dropped]
@@ -167,11 +173,23 @@ def test_time_left_over_starts_a_comparison_that_will_not_be_finished(tmp_path: 
     trace = write_trace(tmp_path / "t.csv", [(i / 10, 50, 20) for i in range(200)])
     context = make_context(trace, 1e6)
     pairs = variance_pairs(context)
-    saturated = make_plan(context, pairs).steps[0].estimated_s * smallest_slice(context.base) / 200
-    plan = make_plan(make_context(trace, saturated / 0.9 / 2), pairs)
+    saturated = one_pair_at_floor(context, pairs)[0]
+    plan = make_plan(make_context(trace, 4 * saturated / 0.9), pairs)
     assert [pair.id for pair in plan.run] == ["continuous_batching.saturated"]
     assert all(step.dropped for step in plan.steps)
-    assert make_plan(make_context(trace, saturated / 0.9 / 7), pairs).run == []
+    assert make_plan(make_context(trace, 1.9 * saturated / 0.9), pairs).run == []
+
+
+def test_more_pairs_come_before_a_larger_slice(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t.csv", [(i / 10, 50, 20) for i in range(200)])
+    context = make_context(trace, 1e6)
+    pairs = variance_pairs(context)
+    one = one_pair_at_floor(context, pairs)
+    wanted = sum(one) + 1.5 * one[0]  # and the stack
+    for left, count in ((7.5 * wanted, 6), (9.5 * wanted, 8), (11.5 * wanted, 10)):
+        tight = make_context(trace, left / 0.9)
+        assert all(step.dropped is None for step in make_plan(tight, pairs).steps)
+        assert (tight.pairs, len(tight.slice)) == (count, pytest.approx(16, abs=1))
 
 
 def test_an_open_loop_is_not_run_without_its_saturation(tmp_path: Path) -> None:
@@ -197,7 +215,7 @@ def test_budgets_of_question_4_are_distinct_and_hold_the_longest_request(tmp_pat
         "paged_attention.real": 4096,
         "paged_attention.p100": 1008,  # 1000 tokens of demand in blocks of 16
         "paged_attention.p50": 512,  # half of it
-        "paged_attention.p25": 448,  # 430 tokens and a block: below, the longest request could not run
+        "paged_attention.p25": 432,  # 400 tokens and 30 rounded up to 32: less does not hold each reservation
     }
 
 
