@@ -229,8 +229,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path(__file__).resolve().parent.parent / "inferdoc" / "data")
     parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--drill-steps", type=int, default=80, help="steps of copying drills before the target's text")
-    parser.add_argument("--draft-drill-steps", type=int, default=300, help="the same for the draft")
+    parser.add_argument("--drill-steps", type=int, default=80, help="steps of copying drills before the text")
     parser.add_argument("--batch", type=int, default=4, help=f"windows of {WINDOW} tokens in a step")
     parser.add_argument("--rate", type=float, default=4e-3, help="peak learning rate of the target")
     parser.add_argument("--draft-rate", type=float, default=8e-3, help="peak learning rate of the draft")
@@ -244,9 +243,8 @@ def main() -> None:
     tokenizer = train_tokenizer(itertools.islice(rendered(Split.TRAIN, options.seed), 2000))
     windows, train_texts = pack(tokenizer, rendered(Split.TRAIN, options.seed), options.steps * options.batch)
     windows[::DRILL_EVERY] = drill(len(windows[::DRILL_EVERY]), WINDOW, options.seed)
-    drill_steps = {"target": options.drill_steps, "draft": options.draft_drill_steps}
     drill_batch = options.batch * WINDOW // DRILL_WINDOW
-    drills = drill(max(drill_steps.values()) * drill_batch, DRILL_WINDOW, options.seed + 1)
+    drills = drill(options.drill_steps * drill_batch, DRILL_WINDOW, options.seed + 1)
     held_out, _ = pack(tokenizer, rendered(Split.HELDOUT, "evaluation"), 64)
 
     report = {}
@@ -255,7 +253,7 @@ def main() -> None:
     for name, shape, rate in (("target", TARGET, options.rate), ("draft", DRAFT, options.draft_rate)):
         model = build(shape, tokenizer, options.seed)
         how = {"rate": rate, "name": name, "watched": held_out[:8]}
-        train(model, drills[: drill_steps[name] * drill_batch], batch=drill_batch, **how)
+        train(model, drills, batch=drill_batch, **how)
         train_loss = train(model, windows, batch=options.batch, teacher=teacher, **how)
         teacher = model
         loss, guesses[name] = predict(model, held_out)
@@ -277,7 +275,7 @@ def main() -> None:
                 "seed": options.seed,
                 "threads": options.threads,
                 "steps": options.steps,
-                "drill_steps": drill_steps,
+                "drill_steps": options.drill_steps,
                 "tokens_per_step": options.batch * WINDOW,
                 "train_texts": train_texts,
                 "train_tokens": options.steps * options.batch * WINDOW,
