@@ -22,7 +22,7 @@ from inferdoc.models import LoadedModel, ModelSpec
 from inferdoc.probes.sweep import Sweep
 from inferdoc.simulator import ModelledRunner, VirtualClock
 from inferdoc.statistics import MIN_PAIRS
-from inferdoc.traces import Trace
+from inferdoc.traces import Trace, WindowHits
 
 Floats = NDArray[np.float64]
 
@@ -125,6 +125,9 @@ class ProbeContext:
     slice: list[SliceRequest] = field(default_factory=list)
     slice_trace: Trace | None = None
     """The measured part, every prompt with token ids; set by the planner, like `slice`."""
+    history: list[list[int]] = field(default_factory=list)
+    """Prefixes of the slice's prompts that requests before the slice have brought; set by the planner."""
+    slice_hits: WindowHits | None = None
     saturation: dict[str, float] = field(default_factory=dict)
     """Requests per second of the off arm at saturation, by technique; set by the saturated comparisons."""
     runs: dict[str, dict[str, RunResult]] = field(default_factory=dict)
@@ -163,6 +166,14 @@ class ProbeContext:
             Request(i, r.prompt, r.output_length, 0.0 if arrivals is None else arrivals[i])
             for i, r in enumerate(self.slice)
         ]
+
+    def serve(self, config: EngineConfig, arrivals: Sequence[float] | None = None) -> RunResult:
+        """Run the slice. A prefix cache begins with what the requests before the slice would have left in it."""
+        engine = self.engine(config)
+        if config.enable_prefix_caching and self.history:
+            # One token beyond the prefix: a prompt is never served whole from the cache.
+            engine.run([Request(-1 - i, [*prefix, prefix[-1]], 1) for i, prefix in enumerate(self.history)])
+        return engine.run(self.requests(arrivals))
 
     def open_arrivals(self, rate: float) -> list[float]:
         """The slice's recorded arrival pattern at `rate` requests/s; seeded exponential gaps where none is recorded."""

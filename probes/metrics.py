@@ -93,8 +93,9 @@ def overloaded(run: RunResult) -> bool:
     """Whether the queue of an open-loop run still grew when the last request came.
 
     Over the last two thirds of the arrivals more than a tenth of them went to the queue and stayed (least-squares slope
-    of the queue length against the arrivals), and over the last third more than one request waited on average. Waiting
-    times then grow with the length of the run, and a percentile of them means nothing.
+    of the queue length against the arrivals), and over the last third more than half a batch waited on average. Waiting
+    times then grow with the length of the run, and a percentile of them means nothing. On modelled runs of two public
+    traces (32 to 96 requests) this says no at 0.5 and 0.7 of saturation, and yes at 2.0, in every case.
     """
     if not enough_to_tell_overload(len(run.requests), run.config.max_num_seqs):
         return False
@@ -103,4 +104,5 @@ def overloaded(run: RunResult) -> bool:
     queue = [run.steps[max(0, bisect_right(starts, arrival) - 1)].waiting for arrival in arrivals]
     late = queue[len(queue) // 3 :]
     slope = float(np.polyfit(np.arange(len(late)), late, 1)[0])
-    return slope > 0.1 and sum(late[len(late) // 2 :]) / len(late[len(late) // 2 :]) > 1
+    end = late[len(late) // 2 :]
+    return slope > 0.1 and sum(end) / len(end) > run.config.max_num_seqs / 2

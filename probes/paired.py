@@ -70,11 +70,18 @@ class Pair:
 
 
 def off_and_on(
-    question: Question, technique: str, label: str, *, off: EngineConfig, on: EngineConfig, goodput: bool
+    question: Question,
+    technique: str,
+    label: str,
+    *,
+    off: EngineConfig,
+    on: EngineConfig,
+    goodput: bool,
+    notes: tuple[str, ...] = (),
 ) -> list[Pair]:
     """The two loads of a technique: saturated for throughput, open loop for latency."""
     latencies = ("ttft_p50", "ttft_p95", "tpot_p50", "tpot_p95", "e2e_p50")
-    common = partial(Pair, question=question, technique=technique, off=off, on=on)
+    common = partial(Pair, question=question, technique=technique, off=off, on=on, notes=notes)
     return [
         common(
             id=f"{technique}.saturated", label=f"{label}, saturated", metrics=("throughput", "ttft_p50", "ttft_p95")
@@ -155,7 +162,7 @@ def run_slice(context: ProbeContext, pair: Pair, config: EngineConfig) -> Trial:
         if rate is None:
             raise MeasurementError("the off arm's saturation was not measured, so there is no rate to load it with")
         arrivals = context.open_arrivals(rate * context.settings.load)
-    run = context.engine(config).run(context.requests(arrivals))
+    run = context.serve(config, arrivals)
     return Trial(
         values=measure(run, pair.metrics, context.settings.slo),
         run=run,
@@ -166,7 +173,9 @@ def run_slice(context: ProbeContext, pair: Pair, config: EngineConfig) -> Trial:
 def _summarise(context: ProbeContext, pair: Pair, measured: _Measured, failure: str | None) -> Comparison:
     off, on = measured.trials["off"], measured.trials["on"]
     first = off[0].run if off else None
-    arms_overloaded: list[Arm] = [arm for arm in ("off", "on") if any(t.overloaded for t in measured.trials[arm])]
+    arms_overloaded: list[Arm] = [
+        arm for arm in ("off", "on") if 2 * sum(t.overloaded for t in measured.trials[arm]) > len(measured.trials[arm])
+    ]
     notes = list(pair.notes)
     if pair.load == "open" and first and not enough_to_tell_overload(len(first.requests), pair.off.max_num_seqs):
         notes.append(

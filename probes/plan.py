@@ -13,7 +13,7 @@ from inferdoc.evidence import PlanStep
 from inferdoc.probes.context import ProbeContext, SliceRequest
 from inferdoc.probes.paired import Pair, run_slice
 from inferdoc.statistics import MIN_PAIRS
-from inferdoc.traces import Trace, with_token_ids
+from inferdoc.traces import Trace, window_hits, with_token_ids
 
 LARGEST_SLICE = 256
 PAIRS = (10, 8, MIN_PAIRS)
@@ -133,6 +133,9 @@ def _set_slice(context: ProbeContext, count: int) -> None:
         reserved=context.loaded.eos_token_ids,
     )
     context.slice = slice_requests(context.slice_trace)
+    context.slice_hits = window_hits(context.trace, start, size, context.base.block_size)
+    prefixes = {tuple(r.prompt[:n]) for r, n in zip(context.slice, context.slice_hits.from_history, strict=True) if n}
+    context.history = [list(prefix) for prefix in sorted(prefixes)]
 
 
 def _estimate(context: ProbeContext, pair: Pair) -> float:

@@ -13,6 +13,7 @@ QUESTION = Question.PREFIX_REDUNDANCY
 def comparisons(context: ProbeContext) -> list[Pair]:
     if context.trace.content == "lengths only":
         return []
+    note = "the cache begins with the prefixes that requests before the slice would have left in it (not timed)"
     return off_and_on(
         QUESTION,
         "prefix_caching",
@@ -20,6 +21,7 @@ def comparisons(context: ProbeContext) -> list[Pair]:
         off=context.base,
         on=context.config(enable_prefix_caching=True),
         goodput=bool(context.settings.slo),
+        notes=(note,),
     )
 
 
@@ -64,16 +66,15 @@ def observe(context: ProbeContext) -> None:
         exact=True,
         reason=reason,
     )
-    if context.slice_trace is not None:
-        part = ideal_hits(context.slice_trace, context.base.block_size)
+    if context.slice_hits is not None:
         found.add(
             "prefix.ideal_hit_rate_slice",
-            "ideal hit rate of the measured slice, from an empty cache",
-            part.hit_rate,
+            "ideal hit rate of the measured slice, after the requests before it",
+            context.slice_hits.hit_rate,
             "share",
             Basis.TRACE,
             exact=True,
-            reason=None if part.hit_rate is not None else part.reason,
+            reason=context.slice_hits.reason,
         )
     run = context.runs.get("prefix_caching.saturated", {}).get("on")
     prompts = sum(request.prompt_length for request in run.requests) if run else 0
@@ -86,7 +87,7 @@ def observe(context: ProbeContext) -> None:
                 comparison.notes.append(note)
     found.add(
         "prefix.measured_hit_rate",
-        "hit rate measured with prefix caching on, from an empty cache",
+        "hit rate measured with prefix caching on, after the requests before the slice",
         rate,
         "share",
         Basis.MEASURED,

@@ -75,7 +75,7 @@ def _run_rounds(context: ProbeContext, arms: Sequence[EngineConfig], metric: str
         values = [0.0] * len(arms)
         for position in range(len(arms))[:: 1 if index % 2 == 0 else -1]:
             context.progress(f"stack: round {index + 1} of {context.pairs}, {position} techniques on")
-            value = measure(context.engine(arms[position]).run(context.requests()), [metric], [])[metric]
+            value = measure(context.serve(arms[position]), [metric], [])[metric]
             if value is None:
                 raise MeasurementError(why_missing(metric, len(context.slice)))
             values[position] = value

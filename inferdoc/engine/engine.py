@@ -80,12 +80,15 @@ class Engine:
     def run(self, requests: Sequence[Request]) -> RunResult:
         """Serve the requests, each at its arrival time, to the end.
 
+        A second run on the same engine finds what the first left in the prefix cache.
+
         Raises:
             MeasurementError: a request can never run under this configuration, or did not get its forced length.
             ValueError: an arrival that is not a finite number.
         """
         if not all(math.isfinite(request.arrival_s) for request in requests):
             raise ValueError("arrivals must be finite")
+        self.steps = []
         pending = deque(sorted(requests, key=lambda request: request.arrival_s))
         with _quiet_collector():
             start = self.now()

@@ -2,7 +2,7 @@
 
 from inferdoc.traces.detection import FORMATS
 from inferdoc.traces.messages import render
-from inferdoc.traces.prefixes import IdealHits, ideal_hits
+from inferdoc.traces.prefixes import IdealHits, WindowHits, ideal_hits, window_hits
 from inferdoc.traces.reading import read_trace
 from inferdoc.traces.tokens import fit_context, tokenize, with_token_ids
 from inferdoc.traces.trace import SCHEMA, Trace
@@ -12,10 +12,12 @@ __all__ = [
     "SCHEMA",
     "IdealHits",
     "Trace",
+    "WindowHits",
     "fit_context",
     "ideal_hits",
     "read_trace",
     "render",
     "tokenize",
+    "window_hits",
     "with_token_ids",
 ]

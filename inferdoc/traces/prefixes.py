@@ -8,7 +8,7 @@ prompt. The rate is the ratio of the sums, cached prompt tokens over prompt toke
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -54,20 +54,10 @@ def ideal_hits(trace: Trace, block_size: int, *, per_model: bool = False) -> Ide
         TraceError: neither block size divides the other.
         ValueError: a block below one token.
     """
-    if block_size < 1:
-        raise ValueError(f"block_size {block_size}")
-    note = None
-    if trace.content == "block hashes":
-        block_size, joined, note = _usable_block(trace, block_size)
-        prompts = _hash_blocks(trace, joined)
-    elif trace.has("prompt_ids") and not trace.seeded_ids:
-        if trace.rows["prompt_ids"].null_count():
-            return _unknown(block_size, "some prompts have no token ids")
-        prompts = _id_blocks(trace, block_size)
-    elif trace.content == "text":
-        return _unknown(block_size, "the prompts are text that no tokenizer has encoded")
-    else:
-        return _unknown(block_size, "the trace has no prefixes")
+    source = _prompt_blocks(trace, block_size)
+    if isinstance(source, str):
+        return _unknown(block_size, source)
+    prompts, block_size, note = source
     lengths = trace.rows["input_tokens"].to_numpy()
     roots = trace.rows["model"].to_list() if per_model else [None] * len(trace)
     hits = np.fromiter(_hits(prompts, lengths.tolist(), roots, block_size), dtype=np.int64, count=len(trace))
@@ -84,22 +74,77 @@ def ideal_hits(trace: Trace, block_size: int, *, per_model: bool = False) -> Ide
     )
 
 
+@dataclass(frozen=True)
+class WindowHits:
+    """Reuse in a window of a trace that goes on from what came before it."""
+
+    from_history: list[int]
+    """Prompt tokens of each request that requests before the window have brought."""
+    hit_rate: float | None
+    """Share of the window's prompt tokens that any earlier request has brought; ``None`` with a `reason`."""
+    reason: str | None = None
+
+
+def window_hits(trace: Trace, start: int, count: int, block_size: int) -> WindowHits:
+    """Like `ideal_hits`, for the `count` requests from position `start` on, with everything before them in the cache.
+
+    Raises:
+        TraceError: neither block size divides the other.
+    """
+    upto = replace(trace, rows=trace.rows.head(start + count))
+    source = _prompt_blocks(upto, block_size)
+    if isinstance(source, str):
+        return WindowHits([0] * count, None, source)
+    prompts, block_size, _ = source
+    blocks = list(prompts)
+    lengths = upto.rows["input_tokens"].to_list()
+    whole = list(_hits(iter(blocks), lengths, [None] * len(blocks), block_size))[start:]
+    before = list(_hits(iter(blocks), lengths, [None] * len(blocks), block_size, learn=start))[start:]
+    return WindowHits(before, sum(whole) / sum(lengths[start:]))
+
+
+def _prompt_blocks(trace: Trace, block_size: int) -> tuple[Iterator[list[Hashable]], int, str | None] | str:
+    """Each prompt's blocks, the block size used, and a remark; or why the prompts' identity is not known."""
+    if block_size < 1:
+        raise ValueError(f"block_size {block_size}")
+    if trace.content == "block hashes":
+        block_size, joined, note = _usable_block(trace, block_size)
+        return _hash_blocks(trace, joined), block_size, note
+    if trace.has("prompt_ids") and not trace.seeded_ids:
+        if trace.rows["prompt_ids"].null_count():
+            return "some prompts have no token ids"
+        return _id_blocks(trace, block_size), block_size, None
+    if trace.content == "text":
+        return "the prompts are text that no tokenizer has encoded"
+    return "the trace has no prefixes"
+
+
 def _unknown(block_size: int, reason: str) -> IdealHits:
     return IdealHits(block_size, None, None, None, None, None, None, reason)
 
 
 def _hits(
-    prompts: Iterator[list[Hashable]], lengths: list[int], roots: list[str | None], block_size: int
+    prompts: Iterator[list[Hashable]],
+    lengths: list[int],
+    roots: list[str | None],
+    block_size: int,
+    *,
+    learn: int | None = None,
 ) -> Iterator[int]:
-    """Tokens served of each prompt, in order. A block is known by its parent and its content, as in a hash chain."""
+    """Tokens served of each prompt, in order. A block is known by its parent and its content, as in a hash chain.
+
+    Only the first `learn` prompts leave their blocks behind (all of them for ``None``).
+    """
     known: dict[tuple[Hashable, Hashable], int] = {}
-    for blocks, length, root in zip(prompts, lengths, roots, strict=True):
+    for index, (blocks, length, root) in enumerate(zip(prompts, lengths, roots, strict=True)):
         parent: Hashable = root
         found, missed = 0, False
         for block in blocks[: length // block_size]:
             key = (parent, block)
             missed = missed or key not in known
             found += not missed
+            if missed and learn is not None and index >= learn:
+                break
             parent = known.setdefault(key, len(known))
         yield min(found, (length - 1) // block_size) * block_size
 

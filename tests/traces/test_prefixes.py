@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import json
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
 
 from inferdoc.errors import TraceError
-from inferdoc.traces import SCHEMA, Trace, ideal_hits, read_trace, tokenize, with_token_ids
+from inferdoc.traces import SCHEMA, Trace, ideal_hits, read_trace, tokenize, window_hits, with_token_ids
 
 
 def of_ids(*prompts, models=None):
@@ -157,3 +163,24 @@ def test_random_prompts_against_whole_prefixes_in_a_set(seed, block):
     expected = naive_hits(prompts, block)
     assert ideal_hits(of_ids(*prompts), block).hit_tokens == expected
     assert block > 1 or expected > 0
+
+
+def test_a_window_goes_on_from_the_requests_before_it(tmp_path: Path) -> None:
+    lines = [
+        {"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]},
+        {"timestamp": 1, "input_length": 1536, "output_length": 1, "hash_ids": [1, 2, 3]},  # 1,024 from before
+        {"timestamp": 2, "input_length": 1600, "output_length": 1, "hash_ids": [1, 2, 3, 4]},  # and 512 of the window
+        {"timestamp": 3, "input_length": 600, "output_length": 1, "hash_ids": [9, 8]},
+    ]
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    hits = window_hits(read_trace(path), 1, 3, 512)
+    assert hits.from_history == [1024, 1024, 0]
+    assert hits.hit_rate == pytest.approx((1024 + 1536) / (1536 + 1600 + 600))
+
+
+def test_a_window_of_lengths_has_no_hits_to_tell(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("timestamp,prompt_tokens,completion_tokens\n0,64,1\n1,64,1\n")
+    hits = window_hits(read_trace(path), 1, 1, 16)
+    assert (hits.from_history, hits.hit_rate, hits.reason) == ([0], None, "the trace has no prefixes")
