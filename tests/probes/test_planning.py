@@ -279,20 +279,3 @@ def test_a_prefix_cache_begins_with_what_came_before_the_slice(tmp_path: Path) -
     assert cached.steps[0].start_s == 0.0
     plain = virtual.serve(context.config())
     assert sum(request.num_cached for request in plain.requests) == 0
-
-
-def test_a_prefix_cache_begins_with_what_came_before_the_slice(tmp_path: Path) -> None:
-    """All requests share their first block; the slice lies behind others, so that even its first request finds it."""
-    path = tmp_path / "t.jsonl"
-    lines = [{"timestamp": i * 100, "input_length": 32, "output_length": 2, "hash_ids": [0, i + 1]} for i in range(40)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    context = make_context(replace(read_trace(path), block_size=16), 1e6)
-    make_plan(context, [])
-    context.slice, context.slice_hits = context.slice[8:], None  # whatever the plan, the history is what counts
-    context.history = [context.slice[0].prompt[:16]]
-    virtual = context.prediction()
-    cached = virtual.serve(context.config(enable_prefix_caching=True))
-    assert [request.num_cached for request in cached.requests] == [16] * len(context.slice)
-    assert cached.steps[0].start_s == 0.0
-    plain = virtual.serve(context.config())
-    assert sum(request.num_cached for request in plain.requests) == 0

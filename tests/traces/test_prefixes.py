@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import json
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
