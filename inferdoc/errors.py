@@ -11,7 +11,6 @@ InferdocError
 
 from __future__ import annotations
 
-EXIT_OK = 0
 EXIT_BAD_INPUT = 2
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130

@@ -117,24 +117,12 @@ def observe(context: ProbeContext) -> None:
 
 def _waste(context: ProbeContext) -> None:
     """Waste over time in the runs made: reserved and never written, last blocks, places free but not consecutive."""
-    runs = context.runs
-    full = next(
-        (
-            r["off"]
-            for id, r in runs.items()
-            if id.startswith("paged_attention.") and "off" in r and r["off"].config.reservation == "max-model-len"
-        ),
-        None,
+    baselines = [run["off"] for id, run in context.runs.items() if id.startswith("paged_attention.") and "off" in run]
+    full, request = (
+        next((run for run in baselines if run.config.reservation == kind), None)
+        for kind in ("max-model-len", "per-request")
     )
-    request = next(
-        (
-            r["off"]
-            for id, r in runs.items()
-            if id.startswith("paged_attention.") and "off" in r and r["off"].config.reservation == "per-request"
-        ),
-        None,
-    )
-    paged = runs.get("paged_attention.real", {}).get("on")
+    paged = context.runs.get("paged_attention.real", {}).get("on")
 
     def add(
         id: str,

@@ -40,8 +40,6 @@ class Sweep:
     """Seconds of a step with k + 1 query tokens of one sequence, by k: what checking k drafted tokens costs."""
     times: StepTimes
     steps: list[Step]
-    warm_up_steps: int
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,6 @@ def measure_sweep(
 
     Warm-up (a first request, not counted) comes before anything is timed.
     """
-    began = time.perf_counter()
     rng = np.random.default_rng([seed, 2])
     config = replace(base, enable_prefix_caching=False, batching="continuous", reservation="paged")
     shape = _fit_shape(config, context)
@@ -95,7 +92,7 @@ def measure_sweep(
     def request(id: int, output: int) -> Request:
         return Request(id, rng.integers(0, vocabulary, shape.context).tolist(), output)
 
-    warm_up = Engine(runner, config).run([request(-1, 1)])
+    Engine(runner, config).run([request(-1, 1)])  # warm-up
     engine = Engine(runner, config, WallClock())
     start = engine.now()
     requests = [request(i, shape.output) for i in range(shape.sizes[-1])]
@@ -118,8 +115,6 @@ def measure_sweep(
         verify=verify,
         times=StepTimes.fit(engine.steps),
         steps=engine.steps,
-        warm_up_steps=len(warm_up.steps),
-        seconds=time.perf_counter() - began,
     )
 
 
