@@ -25,14 +25,24 @@ class EngineConfig:
     max_num_seqs: int = 8
     max_num_batched_tokens: int = 512
     """Token budget of a step, decodes included."""
-    batching: Literal["continuous", "static"] = "continuous"
-    """Static: a new batch starts when every request of the last one is done; finished rows go on as padding."""
+    batching: Literal["continuous", "prefill-first", "static"] = "continuous"
+    """Continuous: prompts and decodes share a step. Prefill-first: decodes wait while a prompt can be computed.
+    Static: a new batch starts when every request of the last one is done; finished rows go on as padding."""
     enable_chunked_prefill: bool = True
     """Off: a prompt is computed whole in one step, beside the running decodes, whatever the token budget."""
-    reservation: Literal["paged", "max-model-len", "per-request"] = "paged"
-    """Paged takes blocks as they fill. The other two reserve consecutive blocks at admission: `max_model_len` tokens,
-    or the prompt with its declared maximum (without one, the output rounded up to a power of two)."""
+    reservation: Literal["paged", "peak-forecast", "max-model-len", "per-request"] = "paged"
+    """Paged takes blocks as they fill; peak-forecast does too, but admits a request only where the forecast peak of all
+    running ones fits. The other two reserve consecutive blocks at admission: `max_model_len` tokens, or the prompt with
+    its declared maximum (without one, the output rounded up to a power of two)."""
     enable_prefix_caching: bool = False
+    attention_backend: Literal["torch", "triton"] = "torch"
+    """Torch gathers K/V and runs anywhere; Triton reads the pages in place and needs a card."""
+    enforce_eager: bool = True
+    """Off: decode steps are replayed as CUDA graphs, by batch-size bucket."""
+    enable_fusion: bool = False
+    """Merged QKV, merged gate-up and fused RMSNorm, where they were verified at load."""
+    compile: bool = False
+    """The model's forward through torch.compile."""
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "num_kv_blocks", "max_num_seqs", "max_num_batched_tokens"):
@@ -45,8 +55,11 @@ class EngineConfig:
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) is below max_num_seqs ({self.max_num_seqs}): "
                 "a step could not hold one token for each running request"
             )
-        if self.enable_prefix_caching and self.reservation != "paged":
-            raise InputError("enable_prefix_caching needs reservation='paged': a contiguous region cannot share blocks")
+        if self.enable_prefix_caching and self.reservation not in ("paged", "peak-forecast"):
+            raise InputError(
+                "enable_prefix_caching needs reservation 'paged' or 'peak-forecast': a contiguous region cannot share "
+                "blocks"
+            )
 
     @property
     def kv_tokens(self) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from inferdoc.engine.attention.hook import LayerPages, StepState, attach, record_layers
-from inferdoc.engine.attention.reference import LayerSpec, StepLayout
+from inferdoc.engine.attention.hook import attach, record_layers
+from inferdoc.engine.attention.layer import LayerPages, LayerSpec, StepState
+from inferdoc.engine.attention.reference import TorchLayout
 from inferdoc.engine.batch import StepInput
 from inferdoc.engine.scheduler import Batch
 
@@ -57,7 +58,7 @@ class EagerRunner:
     def logits(self, batch: Batch) -> torch.Tensor:
         """Logits [S, vocabulary] of the rows that sample."""
         step = StepInput.from_batch(batch)
-        self._state.layout = StepLayout(step, self.device)
+        self._state.layout = TorchLayout(step, self.device)
         output = self.model(
             torch.from_numpy(step.token_ids).to(self.device)[None],
             position_ids=torch.from_numpy(step.positions).to(self.device)[None],

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from inferdoc.engine.attention.reference import LayerSpec, StepLayout, paged_attention
+from inferdoc.engine.attention.layer import LayerSpec
+from inferdoc.engine.attention.reference import TorchLayout, paged_attention
 from inferdoc.engine.batch import StepInput
 from inferdoc.engine.request import Request
 from inferdoc.engine.scheduler import Batch, Row
@@ -49,7 +50,7 @@ class Case:
 
     def run(self, dtype=torch.float64) -> np.ndarray:
         sinks = None if self.sinks is None else self.sinks.to(dtype)
-        layout = StepLayout(self.step, torch.device("cpu"))
+        layout = TorchLayout(self.step, torch.device("cpu"))
         tensors = (self.query.to(dtype), self.keys.to(dtype), self.values.to(dtype))
         return paged_attention(*tensors, layout, self.spec, sinks).double().numpy()
 
@@ -151,7 +152,7 @@ def test_a_chunk_over_a_cached_prefix_gives_the_rows_of_the_whole_prompt():
         request = Request(0, [0] * (start + count), 1)
         request.num_computed, request.block_ids = start, whole.step.block_tables[0].tolist()
         step = StepInput.from_batch(Batch([Row(request, count, samples=True)], 4))
-        layout = StepLayout(step, torch.device("cpu"))
+        layout = TorchLayout(step, torch.device("cpu"))
         parts.append(
             paged_attention(whole.query[:, start : start + count], whole.keys, whole.values, layout, whole.spec)
         )

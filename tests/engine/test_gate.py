@@ -8,7 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from inferdoc.engine import gate, runner
-from inferdoc.engine.attention import hook
+from inferdoc.engine.attention import hook, reference
 from inferdoc.errors import ModelError
 
 LAYERS = 3
@@ -149,8 +149,8 @@ def test_trap_14_and_22_a_layer_that_is_run_otherwise_than_the_model_means_is_re
 
 
 def test_lost_sinks_are_refused(monkeypatch):
-    attention = hook.paged_attention
-    monkeypatch.setattr(hook, "paged_attention", lambda *args: attention(*args[:-1], None))
+    attention = reference.paged_attention
+    monkeypatch.setattr(reference, "paged_attention", lambda *args: attention(*args[:-1], None))
     with pytest.raises(ModelError, match="logits through the paged engine differ"):
         check(build("gpt_oss"))
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from inferdoc.engine.attention import hook
+from inferdoc.engine.attention import reference
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import Engine
 from inferdoc.engine.request import Request
@@ -72,8 +72,8 @@ def generate(tiny, monkeypatch):
 
     def _generate(config: EngineConfig) -> SimpleNamespace:
         calls = []
-        attention = hook.paged_attention
-        monkeypatch.setattr(hook, "paged_attention", lambda *args: calls.append(1) or attention(*args))
+        attention = reference.paged_attention
+        monkeypatch.setattr(reference, "paged_attention", lambda *args: calls.append(1) or attention(*args))
         tiny.runner.resize(BASE.kv_tokens)
         for module, _ in tiny.runner.layers:
             module.inferdoc_layer.keys.fill_(torch.nan)

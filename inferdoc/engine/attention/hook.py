@@ -12,27 +12,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from inferdoc.engine.attention.reference import LayerSpec, StepLayout, paged_attention
+from inferdoc.engine.attention.layer import LayerPages, LayerSpec
 
 NAME = "inferdoc_paged"
 _ATTRIBUTE = "inferdoc_layer"
-
-
-@dataclass
-class StepState:
-    """Set by the runner before each forward; shared by all layers of a model."""
-
-    layout: StepLayout | None = None
-
-
-@dataclass
-class LayerPages:
-    """A layer's K/V: [slots, Hkv, Dk] and [slots, Hkv, Dv]."""
-
-    keys: Tensor
-    values: Tensor
-    spec: LayerSpec
-    state: StepState
 
 
 @dataclass
@@ -53,11 +36,10 @@ def attention_forward(
         layer.specs.append(_spec(query, key, value, kwargs))
         layer.modules.append(module)
         return value.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
-    assert layer.state.layout is not None, "the runner sets the layout before the forward"
-    layer.keys[layer.state.layout.slots] = key[0].transpose(0, 1)
-    layer.values[layer.state.layout.slots] = value[0].transpose(0, 1)
-    out = paged_attention(query[0], layer.keys, layer.values, layer.state.layout, layer.spec, sinks)
-    return out.unsqueeze(0), None
+    layout = layer.state.layout
+    assert layout is not None, "the runner sets the layout before the forward"
+    layout.store(key[0], value[0], layer)
+    return layout.attend(query[0], layer, sinks).unsqueeze(0), None
 
 
 def _spec(query: Tensor, key: Tensor, value: Tensor, kwargs: dict[str, Any]) -> LayerSpec:

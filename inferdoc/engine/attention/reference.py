@@ -11,24 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from inferdoc.engine.attention.layer import LayerPages, LayerSpec
 from inferdoc.engine.batch import StepInput
 
 
-@dataclass(frozen=True)
-class LayerSpec:
-    """What a layer's attention call looks like, as the hook saw it."""
-
-    kv_heads: int
-    key_dim: int
-    value_dim: int
-    scale: float
-    window: int | None = None
-    """A query sees the `window` latest positions, itself included."""
-    softcap: float | None = None
-    has_sinks: bool = False
-
-
-class StepLayout:
+class TorchLayout:
     """A step's geometry on the device, shared by all layers.
 
     Args:
@@ -62,6 +49,13 @@ class StepLayout:
             self.decode_tokens = torch.from_numpy(step.query_starts[decodes]).to(device)
             self.all_decodes = len(decodes) == len(counts)
 
+    def store(self, key: Tensor, value: Tensor, layer: LayerPages) -> None:
+        layer.keys[self.slots] = key.transpose(0, 1)
+        layer.values[self.slots] = value.transpose(0, 1)
+
+    def attend(self, query: Tensor, layer: LayerPages, sinks: Tensor | None) -> Tensor:
+        return paged_attention(query, layer.keys, layer.values, self, layer.spec, sinks)
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -73,7 +67,7 @@ class Chunk:
 
 
 def paged_attention(
-    query: Tensor, keys: Tensor, values: Tensor, layout: StepLayout, spec: LayerSpec, sinks: Tensor | None = None
+    query: Tensor, keys: Tensor, values: Tensor, layout: TorchLayout, spec: LayerSpec, sinks: Tensor | None = None
 ) -> Tensor:
     """Causal attention of packed queries over paged K/V.
 

@@ -1,0 +1,51 @@
+"""What the attention of a layer is, where its K/V are, and what a backend must do with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """What a layer's attention call looks like, as the hook saw it."""
+
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    scale: float
+    window: int | None = None
+    """A query sees the `window` latest positions, itself included."""
+    softcap: float | None = None
+    has_sinks: bool = False
+
+
+class AttentionLayout(Protocol):
+    """A step's geometry on the device. Made once a step (or once a graph), used by every layer."""
+
+    def store(self, key: Tensor, value: Tensor, layer: LayerPages) -> None:
+        """Write the step's key [Hkv, T, Dk] and value [Hkv, T, Dv] into the layer's pages."""
+        ...
+
+    def attend(self, query: Tensor, layer: LayerPages, sinks: Tensor | None) -> Tensor:
+        """Causal attention of query [H, T, Dk] over the pages: [T, H, Dv]. `sinks`: [H] logits without a value."""
+        ...
+
+
+@dataclass
+class StepState:
+    """Set by the runner before each forward; shared by all layers of a model."""
+
+    layout: AttentionLayout | None = field(default=None)
+
+
+@dataclass
+class LayerPages:
+    """A layer's K/V: [slots, Hkv, Dk] and [slots, Hkv, Dv]; slot = block * block_size + offset."""
+
+    keys: Tensor
+    values: Tensor
+    spec: LayerSpec
+    state: StepState
