@@ -5,13 +5,21 @@ BIN := $(VENV)/bin
 # Without a card the CPU build of torch is enough, and this exact version resolves to it in about a minute.
 TORCH := $(if $(shell command -v nvidia-smi 2>/dev/null),torch>=2.11,torch==2.13.0)
 
-.PHONY: demo test lint types clean
+.PHONY: demo test lint types clean test-matrix test-kernels-full
 
 demo: $(VENV)/.installed
 	$(BIN)/inferdoc diagnose --output demo
 
 test: lint types
 	$(BIN)/pytest -n 2
+
+# The engine's tests on the oldest, a middle and the newest transformers; the releases are kept in build/matrix.
+test-matrix: $(VENV)/.installed-for-tests
+	$(BIN)/python scripts/test_matrix.py
+
+# Every shape of the Triton kernels, interpreted.
+test-kernels-full: $(VENV)/.installed-for-tests
+	$(BIN)/pytest -n 2 tests/engine/kernels/full_product.py
 
 lint: $(VENV)/.installed-for-tests
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ from typing import Literal
 
 from inferdoc import __version__
 from inferdoc.devices import Device, Watch, environment, find_device
+from inferdoc.engine.config import EngineConfig
 from inferdoc.errors import InputError
 from inferdoc.evidence import (
     Check,
@@ -29,7 +30,7 @@ from inferdoc.evidence import (
     Workload,
 )
 from inferdoc.models import ModelSpec, read_spec
-from inferdoc.preparation import Options, dtypes_to_try, longest_allowed, prepare, read_workload
+from inferdoc.preparation import Options, check_options, dtypes_to_try, longest_allowed, prepare, read_workload
 from inferdoc.probes import all_probes
 from inferdoc.probes.context import Collector, ProbeContext
 from inferdoc.probes.hardware_fit import observe_without_model
@@ -59,6 +60,7 @@ def collect_evidence(options: Options, progress: Progress, rank: Rank) -> Eviden
         KeyboardInterrupt: before anything was measured.
     """
     device = find_device(options.device)
+    check_options(options, device)
     trace = read_workload(options)
     progress.say(understood(trace.workload()))
     spec = read_spec(options.model_location, gguf_file=options.gguf_file, trust_remote_code=options.trust_remote_code)
@@ -228,18 +230,27 @@ def _subject(options: Options, spec: ModelSpec, context: ProbeContext | None) ->
     notes = list(spec.notes)
     if context is None:
         notes.append("not loaded: it does not fit the memory budget")
+    else:
+        notes += context.engine_notes
     return Subject(
         model=options.model if options.model == "embedded" else spec.name,
         architecture=spec.architecture,
         parameters=spec.parameters,
         dtype=context.loaded.dtype if context else spec.dtype,
         load_format=options.load_format,
-        engine="inferdoc engine, torch attention, eager",
+        engine=_engine(context.base) if context else "inferdoc engine, not run",
         engine_config=context.base.describe() if context else {},
         context_length=longest_allowed(options, spec),
         real_outputs=context.real_outputs if context else False,
         notes=notes,
     )
+
+
+def _engine(base: EngineConfig) -> str:
+    """How both arms of every comparison compute a step."""
+    parts = ["inferdoc engine", f"{base.attention_backend} attention"]
+    parts.append("eager" if base.enforce_eager else "CUDA graphs")
+    return ", ".join(parts + ["fused operations"] * base.enable_fusion + ["compiled"] * base.compile)
 
 
 def _workload(trace: Trace, context: ProbeContext | None) -> Workload:

@@ -82,6 +82,31 @@ class Interval(Contract):
 Direction = Literal["higher", "lower"]
 
 
+class Roofline(Contract):
+    """How near to the device's limit the engine was while something was measured.
+
+    A step cannot be shorter than reading what it must read, nor than computing what it must compute, at the rates
+    measured on this device. `fraction` is the larger of the two over the time that the steps took, summed over them.
+    """
+
+    fraction: float | None
+    memory: float | None = None
+    """MBU: the part of reading alone."""
+    compute: float | None = None
+    """The part of computing alone. Attention of prompt tokens beyond the last of a chunk is not counted."""
+    reason: str | None = None
+    """Why `fraction` is not known."""
+    note: str | None = None
+    """Which part is missing from `fraction`, which is then a lower bound."""
+
+    @property
+    def engine_limited(self) -> bool | None:
+        """True below half; ``None`` where it is not known, or only a lower bound is."""
+        if self.fraction is None or (self.fraction < 0.5 and (self.memory is None or self.compute is None)):
+            return None
+        return self.fraction < 0.5
+
+
 class Quantity(Contract):
     """One number. `value` is ``None`` exactly when `reason` says why it is not known."""
 
@@ -100,6 +125,8 @@ class Quantity(Contract):
     and has no interval (too few pairs) leaves a condition undecided."""
     reason: str | None = None
     note: str | None = None
+    roofline: Roofline | None = None
+    """Of the steps that the value was timed on; the metrics of a comparison share the comparison's own."""
 
 
 class PairedMetric(Contract):
@@ -151,8 +178,9 @@ class Comparison(Contract):
     metrics: dict[str, PairedMetric]
     outputs: Outputs | None = None
     roofline_fraction: Quantity | None = None
+    """Over all steps of all counted runs, both arms."""
     engine_limited: bool | None = None
-    """True below half of the roofline; ``None`` where the fraction is not known."""
+    """True below half of the roofline; ``None`` where that is not known."""
     overloaded: list[Literal["off", "on"]] = []
     """Arms whose queue still grew at the end of an open-loop run."""
     failure: str | None = None
@@ -166,10 +194,13 @@ class Line(Contract):
     y: list[float | None]
     low: list[float] | None = None
     high: list[float] | None = None
+    roofline: list[Roofline] | None = None
+    """Of each point, where the points are timed steps."""
 
     @model_validator(mode="after")
     def _same_lengths(self) -> Line:
-        if not all(len(part) == len(self.x) for part in (self.y, self.low, self.high) if part is not None):
+        parts = (self.y, self.low, self.high, self.roofline)
+        if not all(len(part) == len(self.x) for part in parts if part is not None):
             raise ValueError(f"line {self.name!r} has lists of different lengths")
         return self
 

@@ -3,28 +3,57 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import torch
 
-from inferdoc.devices import Device, measure_bandwidth
+from inferdoc.devices import (
+    Bandwidth,
+    Device,
+    MatmulRate,
+    asked_bytes,
+    bytes_text,
+    describe,
+    free_now,
+    is_out_of_memory,
+    measure_bandwidth,
+    measure_matmul,
+    release,
+)
+from inferdoc.engine.attention.hook import record_layers
+from inferdoc.engine.attention.layer import LayerSpec
+from inferdoc.engine.attention.triton_launch import refuse_unsupported
 from inferdoc.engine.config import EngineConfig
-from inferdoc.engine.gate import check_model
-from inferdoc.engine.memory import MemoryProfile, profile
+from inferdoc.engine.gate import Probe, check_model, probe
+from inferdoc.engine.memory import LargestStep, MemoryTerms, Reading, available_for_kv, foreign_note, profile
 from inferdoc.engine.runner import EagerRunner
-from inferdoc.errors import InputError, ModelError, TraceError
+from inferdoc.errors import InputError, MeasurementError, ModelError, TraceError
 from inferdoc.evidence import Objective, Slo
-from inferdoc.models import EMBEDDED, LoadedModel, ModelSpec, bundled_trace_path, embedded_path, load_model
+from inferdoc.models import (
+    EMBEDDED,
+    LoadedModel,
+    ModelSpec,
+    bundled_trace_path,
+    check_supported,
+    embedded_path,
+    load_model,
+    read_spec,
+    sequence_start,
+)
 from inferdoc.probes.context import Collector, ProbeContext, Settings
 from inferdoc.probes.hardware_fit import longest_request
 from inferdoc.probes.plan import largest_slice_tokens
-from inferdoc.probes.sweep import measure_sweep
+from inferdoc.probes.sweep import Sweep, measure_sweep
 from inferdoc.progress import Progress
 from inferdoc.traces import Trace, fit_context, ideal_hits, read_trace, tokenize
 
+AttentionBackend = Literal["torch", "triton"]
 UNKNOWN_CONTEXT = 2048
 """Tokens, where neither the user nor the configuration says how long a sequence may be."""
 
@@ -47,6 +76,11 @@ class Options:
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     block_size: int = 16
+    kv_blocks: int | None = None
+    attention_backend: AttentionBackend | Literal["auto"] = "auto"
+    enforce_eager: bool | None = None
+    enable_fusion: bool | None = None
+    compile: bool = False
     length_scale: Fraction = Fraction(1)
     device: str = "auto"
     dtype: str = "auto"
@@ -116,6 +150,113 @@ def longest_allowed(options: Options, spec: ModelSpec) -> int:
     return options.max_model_len or own
 
 
+def check_options(options: Options, device: Device) -> None:
+    """Refuses what cannot run whatever the model, before anything is loaded.
+
+    Raises:
+        InputError: by flag, with what would do.
+    """
+    size, tokens = options.block_size, options.max_num_batched_tokens
+    if size < 1 or size & (size - 1):
+        raise InputError(f"--block-size {size} is not a power of two; 16, 32 and 64 are usual")
+    if tokens is not None and tokens < size:
+        raise InputError(
+            f"--max-num-batched-tokens {tokens} is below --block-size {size}: a step could not fill one block; "
+            f"give at least {size} tokens"
+        )
+    if tokens is not None and options.max_num_seqs is not None and tokens < options.max_num_seqs:
+        raise InputError(
+            f"--max-num-batched-tokens {tokens} is below --max-num-seqs {options.max_num_seqs}: a step could not hold "
+            "one token for each running request"
+        )
+    if device.kind == "cpu" and options.attention_backend == "triton":
+        raise InputError("--attention-backend triton needs a CUDA card; on a CPU use torch (or auto)")
+    if device.kind == "cpu" and options.enforce_eager is False:
+        raise InputError("--no-enforce-eager asks for CUDA graphs, which need a CUDA card; on a CPU leave it out")
+
+
+@dataclass(frozen=True)
+class StepLimits:
+    """What a step may hold: as asked for, else by the device, else less where memory does not hold that."""
+
+    tokens: int
+    """Token budget."""
+    sequences: int
+    largest: int
+    """Tokens of the largest step of any arm: a whole prompt where one is not chunked, else the token budget."""
+
+    @classmethod
+    def of(cls, options: Options, device: Device, longest_prompt: int) -> StepLimits:
+        tokens, sequences = (256, 8) if device.kind == "cpu" else (2048, 64)
+        tokens = options.max_num_batched_tokens or max(tokens, options.max_num_seqs or 0, options.block_size)
+        # Host memory is handed out page by page, so a larger step finds room there without being planned for.
+        largest = tokens if device.kind == "cpu" else max(tokens, longest_prompt)
+        return cls(tokens, options.max_num_seqs or min(sequences, tokens), largest)
+
+    def less(self, options: Options) -> StepLimits | None:
+        """Without whole prompts, then half of what the user left open; ``None`` where that changes nothing."""
+        if self.largest > self.tokens:
+            return replace(self, largest=self.tokens)
+        sequences = options.max_num_seqs or max(2, self.sequences // 2)
+        tokens = options.max_num_batched_tokens or max(options.block_size, sequences, self.tokens // 2)
+        smaller = StepLimits(tokens, sequences, tokens)
+        return smaller if smaller != self else None
+
+
+@dataclass(frozen=True)
+class Switches:
+    """How this engine computes a step: the same in both arms of every comparison."""
+
+    attention_backend: AttentionBackend
+    enforce_eager: bool
+    enable_fusion: bool
+    compile: bool
+    notes: tuple[str, ...] = ()
+    """What was not to be had."""
+
+    @classmethod
+    def choose(cls, options: Options, device: Device, layers: Sequence[LayerSpec], dtype: torch.dtype) -> Switches:
+        """As asked for, else by the device: on a card Triton attention, graphs and fusions; on a CPU none of them.
+
+        Raises:
+            ModelError: Triton attention is asked for and cannot run a layer of this model, or its type.
+        """
+        on_card = device.kind == "cuda"
+        notes = []
+        backend: AttentionBackend = "torch"
+        if options.attention_backend == "triton" or (options.attention_backend == "auto" and on_card):
+            try:
+                for layer in layers:
+                    refuse_unsupported(layer, dtype)
+                backend = "triton"
+            except ModelError as error:
+                if options.attention_backend == "triton":
+                    raise
+                notes.append(f"attention in torch: {error}")
+        eager = options.enforce_eager
+        if eager is None:
+            # Captured, attention in torch would gather the longest sequence's K/V for every row.
+            eager = backend == "torch"
+            if eager and on_card:
+                notes.append("eager: with attention in torch graphs are captured by --no-enforce-eager only")
+        fusion = options.enable_fusion if options.enable_fusion is not None else on_card
+        return cls(backend, eager, fusion, options.compile, tuple(notes))
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A model on its pool, with timed steps."""
+
+    runner: EagerRunner
+    base: EngineConfig
+    memory: MemoryTerms
+    kv_capacity_tokens: int
+    bandwidth: Bandwidth
+    matmul: MatmulRate | None
+    sweep: Sweep
+    notes: tuple[str, ...]
+
+
 def prepare(
     options: Options,
     dtype: str,
@@ -138,19 +279,12 @@ def prepare(
         ``None`` where the memory budget leaves no room for the longest request's KV.
 
     Raises:
-        ModelError: it cannot be loaded, or the engine would measure another model.
-        InputError: nothing of the trace can run.
+        ModelError: it cannot be loaded, or the engine would measure another model, or memory does not hold it.
+        InputError: nothing of the trace can run, or --kv-blocks does not fit.
     """
-    progress.stage(f"loading the model as {dtype}")
-    loaded = load_model(
-        options.model_location,
-        dtype=dtype,
-        device=device.torch_name,
-        load_format="dummy" if options.load_format == "dummy" else "auto",
-        gguf_file=options.gguf_file,
-        seed=options.seed,
-        trust_remote_code=options.trust_remote_code,
-    )
+    # A card's free memory as it was before this process used any of it; the budget is made of the same number.
+    before = Reading(device.free_bytes, 0) if device.kind == "cuda" else Reading.now(device)
+    loaded, probed = _load(options, dtype, device, progress)
     gc.freeze()  # the model's objects live to the end; each run's collection need not walk them
     spec = loaded.spec
     max_model_len = longest_allowed(options, spec)
@@ -158,52 +292,234 @@ def prepare(
         raise InputError(f"--block-size {options.block_size} is above the longest sequence ({max_model_len} tokens)")
     trace = countable(trace, loaded, max_model_len)
     progress.stage("checking the engine against transformers' own attention")
-    check_model(loaded.model, expected_layers=len(spec.layers), vocabulary=spec.vocab_size, name=spec.name)
-    on_cpu = device.kind == "cpu"
-    max_num_seqs = options.max_num_seqs or (8 if on_cpu else 64)
-    max_num_batched_tokens = options.max_num_batched_tokens or (256 if on_cpu else 2048)
-    progress.stage("measuring memory and bandwidth")
-    step_tokens = min(max_num_batched_tokens, max_model_len)
-    runner = EagerRunner(loaded.model, step_tokens)
-    memory = profile(
-        runner, step_tokens=step_tokens, weight_bytes=loaded.weight_bytes_measured, vocabulary=spec.vocab_size
-    )
-    capacity = _kv_capacity(budget_bytes, loaded, runner, memory)
-    if capacity < longest_request(trace):
+    layers = probed.layers or [layer for _, layer in record_layers(loaded.model)]
+    switches = Switches.choose(options, device, layers, getattr(torch, loaded.dtype))
+    with _memory_error("checking the model", options, dtype, device):
+        checked = check_model(
+            loaded.model,
+            expected_layers=len(spec.layers),
+            vocabulary=spec.vocab_size,
+            name=spec.name,
+            max_model_len=max_model_len,
+            attention_backend=switches.attention_backend,
+        )
+    limits = StepLimits.of(options, device, int(trace.rows["input_tokens"].max()))  # type: ignore[arg-type]
+    notes = [*filter(None, [probed.note]), *switches.notes, *checked.notes]
+    while True:
+        try:
+            ready = _set_up(options, limits, switches, loaded, trace, device, budget_bytes, before, progress)
+            break
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            asked = asked_bytes(error)
+        # Here the error is gone, and with it the frames that held what did not fit.
+        EagerRunner(loaded.model, options.block_size)  # in place of the pool that the failed attempt left behind
+        release()
+        problem = describe(asked, device)
+        smaller = limits.less(options)
+        if smaller is None:
+            raise ModelError(_too_large(f"steps of {limits.tokens} tokens", problem, options, dtype, device))
+        notes.append(
+            f"{problem} with steps of {limits.largest:,} tokens and {limits.sequences} sequences: went on with "
+            f"{smaller.largest:,} and {smaller.sequences}"
+        )
+        limits = smaller
+    if ready is None:
         return None
-    # Beyond a full batch of the longest sequences, and all tokens of the largest slice for the prefix cache to keep,
-    # more pool would only be reserved.
-    wanted = max(max_num_seqs * max_model_len, largest_slice_tokens(trace) + max_num_seqs * options.block_size)
-    base = EngineConfig(
-        max_model_len=max_model_len,
-        num_kv_blocks=max(1, min(capacity, wanted) // options.block_size),
-        block_size=options.block_size,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-    )
-    runner.resize(base.kv_tokens)
-    bandwidth = measure_bandwidth(device, loaded.weight_bytes_measured)
-    progress.stage("timing steps by batch size")
-    typical = int(np.median((trace.rows["input_tokens"] + trace.rows["output_tokens"] // 2).to_numpy()))
-    sweep = measure_sweep(runner, base, context=typical, vocabulary=spec.vocab_size, seed=options.seed)
     return ProbeContext(
         settings=options.settings,
         trace=trace,
         spec=spec,
         loaded=loaded,
         device=device,
-        runner=runner,
-        base=base,
+        runner=ready.runner,
+        base=ready.base,
+        memory=ready.memory,
+        kv_capacity_tokens=ready.kv_capacity_tokens,
+        bandwidth=ready.bandwidth,
+        matmul=ready.matmul,
+        sweep=ready.sweep,
         budget_bytes=budget_bytes,
-        memory=memory,
-        kv_capacity_tokens=capacity,
-        bandwidth=bandwidth,
-        sweep=sweep,
         real_outputs=loaded.trained and trace.content == "text",
         found=found,
         progress=progress.step,
         between_runs=between_runs,
         deadline=deadline,
+        engine_notes=(*notes, *ready.notes),
+    )
+
+
+def _load(options: Options, dtype: str, device: Device, progress: Progress) -> tuple[LoadedModel, Probe]:
+    """The model with its weights, once the rules and its attention without weights have nothing against it."""
+    location, gguf_file, trusted = options.model_location, options.gguf_file, options.trust_remote_code
+    spec = read_spec(location, gguf_file=gguf_file, trust_remote_code=trusted)
+    check_supported(spec)
+    probed = probe(
+        location,
+        expected_layers=len(spec.layers),
+        dtype=dtype,
+        name=spec.name,
+        attention_backend="triton" if options.attention_backend == "triton" else "torch",
+        gguf_file=gguf_file,
+        trust_remote_code=trusted,
+    )
+    progress.stage(f"loading the model as {dtype}")
+    with _memory_error(f"loading the model as {dtype}", options, dtype, device):
+        loaded = load_model(
+            location,
+            dtype=dtype,
+            device=device.torch_name,
+            load_format="dummy" if options.load_format == "dummy" else "auto",
+            gguf_file=gguf_file,
+            seed=options.seed,
+            trust_remote_code=trusted,
+        )
+    return loaded, probed
+
+
+def _set_up(
+    options: Options,
+    limits: StepLimits,
+    switches: Switches,
+    loaded: LoadedModel,
+    trace: Trace,
+    device: Device,
+    budget: int,
+    before: Reading,
+    progress: Progress,
+) -> _Ready | None:
+    """Measure rates and memory on a small pool, size the real one, time steps on it."""
+    spec, size = loaded.spec, options.block_size
+    max_model_len = longest_allowed(options, spec)
+    longest = longest_request(trace)
+    progress.stage("measuring memory and rates")
+    small = EngineConfig(
+        max_model_len=max_model_len,
+        num_kv_blocks=-(-limits.tokens // size),
+        block_size=size,
+        max_num_seqs=limits.sequences,
+        max_num_batched_tokens=limits.tokens,
+        attention_backend=switches.attention_backend,
+        enforce_eager=switches.enforce_eager,
+        enable_fusion=switches.enable_fusion,
+        compile=switches.compile,
+    )
+    runner = EagerRunner(loaded.model, small.kv_tokens)
+    # Before the pool takes what is free.
+    bandwidth = measure_bandwidth(replace(device, free_bytes=free_now(device)), loaded.weight_bytes_measured)
+    matmul = _matmul_rate(device, loaded.dtype)
+    release()
+    weights, per_token = loaded.weight_bytes_measured, runner.kv_bytes_per_token
+    runner.configure(small)
+    step = LargestStep(
+        tokens=limits.largest,
+        context=longest,
+        sequences=limits.sequences,
+        decode_context=max(1, min(longest, (budget - weights) // per_token // limits.sequences)),
+        block_size=size,
+    )
+    profiled = profile(
+        runner, step, device=device, before_load=before, weight_bytes=weights, vocabulary=spec.vocab_size
+    )
+    measured = Reading.now(device)
+    available = available_for_kv(
+        budget=budget,
+        weights=weights,
+        profile=profiled,
+        graphs=runner.graph_bytes,
+        now=measured,
+        held=small.kv_tokens * per_token,
+        on_card=device.kind == "cuda",
+    )
+    capacity = available // per_token
+    if options.kv_blocks is not None:
+        capacity = _fixed_capacity(options, capacity, per_token, longest, budget)
+    elif capacity < longest:
+        return None
+    # Beyond a full batch of the longest sequences, and all tokens of the largest slice for the prefix cache to keep,
+    # more pool would only be reserved.
+    wanted = max(limits.sequences * max_model_len, largest_slice_tokens(trace) + limits.sequences * size)
+    blocks = options.kv_blocks or max(1, min(capacity, wanted) // size)
+    base = replace(small, num_kv_blocks=blocks)
+    runner.resize(base.kv_tokens)
+    runner.configure(base)
+    notes = runner.notes
+    if not base.enforce_eager and not runner.captured:
+        base = replace(base, enforce_eager=True)  # the evidence says what is run, and the notes why
+        runner.configure(base)
+    memory = MemoryTerms(
+        budget=budget,
+        weights=weights,
+        profile=profiled,
+        graphs=runner.graph_bytes,
+        kv_pool=base.kv_tokens * per_token,
+        note=foreign_note(measured, Reading.now(device), budget),
+    )
+    progress.stage("timing steps by batch size")
+    typical = int(np.median((trace.rows["input_tokens"] + trace.rows["output_tokens"] // 2).to_numpy()))
+    sweep = measure_sweep(runner, base, context=typical, vocabulary=spec.vocab_size, seed=options.seed)
+    notes += filter(None, [memory.note])
+    return _Ready(runner, base, memory, capacity, bandwidth, matmul, sweep, tuple(notes))
+
+
+def _fixed_capacity(options: Options, available: int, per_token: int, longest: int, budget: int) -> int:
+    """Tokens of the pool that --kv-blocks asks for.
+
+    Raises:
+        InputError: it does not fit, or does not hold the longest request.
+    """
+    blocks, size = options.kv_blocks or 0, options.block_size
+    most, least = available // size, -(-longest // size)
+    if blocks > most:
+        raise InputError(
+            f"--kv-blocks {blocks} takes {blocks * size * per_token:,} bytes; {available * per_token:,} are available "
+            f"for KV in the budget of {bytes_text(budget)}: "
+            + (f"at most --kv-blocks {most} would fit" if most else "not one block would fit; give more --memory")
+        )
+    if blocks < least:
+        raise InputError(
+            f"--kv-blocks {blocks} holds {blocks * size:,} tokens and the longest request has {longest:,}: "
+            f"--kv-blocks {least} would hold it, or a smaller --max-model-len leaves it out"
+        )
+    return blocks * size
+
+
+def _matmul_rate(device: Device, dtype: str) -> MatmulRate | None:
+    try:
+        return measure_matmul(device, dtype)
+    except MeasurementError:
+        return None
+
+
+@contextmanager
+def _memory_error(doing: str, options: Options, dtype: str, device: Device) -> Iterator[None]:
+    """A failed allocation becomes one error that says what was needed, what is free and what would fit."""
+    try:
+        yield
+        return
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        asked = asked_bytes(error)
+    release()
+    raise ModelError(_too_large(doing, describe(asked, device), options, dtype, device)) from None
+
+
+def _too_large(doing: str, problem: str, options: Options, dtype: str, device: Device) -> str:
+    """What was needed and what would do: a smaller type, a smaller step, or a larger device."""
+    spec = read_spec(options.model_location, gguf_file=options.gguf_file, trust_remote_code=options.trust_remote_code)
+    needed, free = spec.weight_bytes(dtype), free_now(device)
+    smaller = spec.weight_bytes("bfloat16")
+    ways = []
+    if smaller < needed and (free is None or smaller < free):
+        ways.append(f"--dtype bfloat16 (weights {bytes_text(smaller)})")
+    if free is None or needed < free:
+        ways.append("a smaller --max-num-batched-tokens, --max-num-seqs or --max-model-len")
+    ways.append(f"a device with more memory free (weights alone take {needed:,} bytes)")
+    return (
+        f"{spec.name}: {problem} while {doing}; the weights in {dtype} take {bytes_text(needed)}. "
+        f"What would fit: {'; '.join(ways)}"
     )
 
 
@@ -221,11 +537,9 @@ def countable(trace: Trace, loaded: LoadedModel, max_model_len: int) -> Trace:
                 "name a model directory with a tokenizer, or a trace with token counts"
             )
         tokenizer = loaded.tokenizer
-        trace = tokenize(trace, lambda texts: tokenizer(texts, add_special_tokens=False)["input_ids"])
+        trace = tokenize(
+            trace,
+            lambda texts: tokenizer(texts, add_special_tokens=False)["input_ids"],
+            begin=sequence_start(tokenizer),
+        )
     return fit_context(trace.runnable(), max_model_len)
-
-
-def _kv_capacity(budget: int, loaded: LoadedModel, runner: EagerRunner, memory: MemoryProfile) -> int:
-    """Tokens of KV in what weights, activations and the process's other memory leave of the budget."""
-    other = loaded.weight_bytes_measured + (memory.activation_peak or 0) + (memory.outside_framework or 0)
-    return max(0, (budget - other) // runner.kv_bytes_per_token)

@@ -10,14 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from inferdoc.devices import Bandwidth, Device
+from inferdoc.devices import Bandwidth, Device, MatmulRate
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import Engine, RunResult, WallClock
-from inferdoc.engine.memory import MemoryProfile
+from inferdoc.engine.memory import MemoryTerms
 from inferdoc.engine.request import Request
 from inferdoc.engine.runner import EagerRunner
 from inferdoc.errors import MeasurementError
-from inferdoc.evidence import Basis, Comparison, Direction, Interval, Objective, Quantity, Series, Slo, look_up
+from inferdoc.evidence import (
+    Basis,
+    Comparison,
+    Direction,
+    Interval,
+    Objective,
+    Quantity,
+    Roofline,
+    Series,
+    Slo,
+    look_up,
+)
 from inferdoc.models import LoadedModel, ModelSpec
 from inferdoc.probes.sweep import Sweep
 from inferdoc.simulator import ModelledRunner, VirtualClock
@@ -69,8 +80,9 @@ class Collector:
         exact: bool = False,
         reason: str | None = None,
         note: str | None = None,
+        roofline: Roofline | None = None,
     ) -> None:
-        """Record a quantity. A value that is not known needs a reason."""
+        """Record a quantity. A value that is not known needs a reason; one timed on steps has their roofline."""
         assert (value is None) == (reason is not None), f"{id}: exactly one of value and reason"
         self.quantities[id] = Quantity(
             id=id,
@@ -84,6 +96,7 @@ class Collector:
             exact=exact,
             reason=reason,
             note=note,
+            roofline=roofline,
         )
 
 
@@ -108,10 +121,12 @@ class ProbeContext:
     base: EngineConfig
     """Every technique off but continuous batching, chunked prefill and paging: each pair flips one switch of it."""
     budget_bytes: int
-    memory: MemoryProfile
+    memory: MemoryTerms
     kv_capacity_tokens: int
-    """Under the memory budget; the pool of a run is smaller where a run cannot use as much."""
+    """Under the memory budget, or as --kv-blocks fixed it; the pool of a run is smaller where it cannot use as much."""
     bandwidth: Bandwidth
+    matmul: MatmulRate | None
+    """``None``: it could not be measured."""
     sweep: Sweep
     real_outputs: bool
     found: Collector
@@ -120,6 +135,8 @@ class ProbeContext:
     """Called after each run, never inside a timed part: the watch on the machine looks."""
     deadline: float
     """`time.perf_counter()` at which the budget ends."""
+    engine_notes: tuple[str, ...] = ()
+    """What the engine does otherwise than asked for, and why."""
     pairs: int = MIN_PAIRS
     """Off/on pairs of each comparison; set by the planner."""
     slice: list[SliceRequest] = field(default_factory=list)
@@ -197,27 +214,17 @@ class ProbeContext:
         embeddings = 0 if spec.tied_embeddings else spec.vocab_size * spec.hidden_size * self.runner.dtype.itemsize
         return int(read - embeddings)
 
-    def kv_bytes_read(self, tokens: float) -> float:
-        """K/V that a decode step must read for one sequence of `tokens` tokens; a window layer reads its window."""
-        itemsize = self.runner.dtype.itemsize
-        return sum(
-            layer.kv_heads * (layer.key_dim + layer.value_dim) * itemsize * min(tokens, layer.window or tokens)
-            for layer in self.runner.specs
-        )
+    @property
+    def matrix_parameters(self) -> tuple[int, int]:
+        """Parameters that each token is multiplied with, and those of the head, which only sampled rows meet."""
+        spec = self.spec
+        head = spec.vocab_size * spec.hidden_size
+        return spec.active_parameters - (1 if spec.tied_embeddings else 2) * head, head
 
-    def roofline_fraction(self, seconds: float, *, rows: int, context_tokens: int, steps: int = 1) -> float | None:
-        """MBU: bytes that decode steps must read over what the device could read in `seconds`.
-
-        Args:
-            rows: sequences of all steps together; context_tokens: K/V tokens of all of them.
-
-        Returns:
-            ``None``: the working set fits the last-level cache, so memory bandwidth is not the limit.
-        """
-        if self.bandwidth.cache_resident or not rows:
-            return None
-        needed = steps * self.weight_bytes_read + rows * self.kv_bytes_read(context_tokens / rows)
-        return needed / (seconds * self.bandwidth.bytes_per_s)
+    @property
+    def query_heads(self) -> int:
+        config: Any = self.loaded.model.config
+        return int(config.get_text_config().num_attention_heads)
 
 
 def spread_ties(times: Floats) -> Floats:

@@ -85,6 +85,8 @@ def observe(context: ProbeContext) -> None:
         else "not run"
     )
     metrics = comparison.metrics if comparison else None
+    fraction = comparison.roofline_fraction if comparison else None
+    limit = fraction.roofline if fraction else None
     for id, label, quantity in (
         (
             "disagg.itl_stall_unchunked",
@@ -114,6 +116,7 @@ def observe(context: ProbeContext) -> None:
             direction="lower",
             interval=(interval.low, interval.high) if interval else None,
             reason=None if known else (quantity.reason if quantity else missing),
+            roofline=limit if known else None,
         )
     steady = found.quantities["disagg.itl_steady"].value
     stall = found.quantities["disagg.itl_stall_chunked"].value
@@ -125,6 +128,7 @@ def observe(context: ProbeContext) -> None:
         Basis.MEASURED,
         direction="lower",
         reason=None if stall and steady else missing,
+        roofline=limit if stall and steady else None,
     )
     # A limit on the longest gap; where there is none, the one on the mean gap.
     limits = [slo.limit for slo in context.settings.slo if slo.metric == "itl_max"] or [
@@ -139,6 +143,7 @@ def observe(context: ProbeContext) -> None:
         Basis.MEASURED,
         direction="higher",
         reason=reason,
+        roofline=limit if limits and stall else None,
     )
     _load(context)
 

@@ -14,9 +14,11 @@ from inferdoc.evidence import Basis, Question
 from inferdoc.models import ModelSpec
 from inferdoc.probes.context import Collector, ProbeContext
 from inferdoc.probes.paired import Pair
+from inferdoc.probes.roofline import Work, roofline
 from inferdoc.traces import Trace
 
 QUESTION = Question.HARDWARE_FIT
+_UNTOLD = "the platform does not tell"
 
 
 def comparisons(context: ProbeContext) -> list[Pair]:
@@ -45,24 +47,7 @@ def observe(context: ProbeContext) -> None:
         Basis.MEASURED,
         exact=True,
     )
-    unknown = "the platform does not tell"
-    memory = context.memory
-    found.add(
-        "fit.activation_peak_bytes",
-        f"activation peak at {memory.step_tokens} tokens a step",
-        memory.activation_peak,
-        "bytes",
-        Basis.MEASURED,
-        reason=unknown if memory.activation_peak is None else None,
-    )
-    found.add(
-        "fit.outside_framework_bytes",
-        "process memory outside the framework's tensors",
-        memory.outside_framework,
-        "bytes",
-        Basis.MEASURED,
-        reason=unknown if memory.outside_framework is None else None,
-    )
+    _terms(context)
     found.add(
         "fit.kv_bytes_per_token",
         f"KV bytes a token, as this engine stores it ({context.loaded.dtype})",
@@ -87,6 +72,41 @@ def observe(context: ProbeContext) -> None:
     _devices(found, spec, context.budget_bytes, context.loaded.dtype, longest)
     _demand(context)
     _student(context)
+
+
+def _terms(context: ProbeContext) -> None:
+    """The rest of the memory budget, term by term: with weights they add up to it."""
+    memory = context.memory
+    profile = memory.profile
+    rows = min(profile.step.sequences, profile.step.tokens)
+    for id, label, value, missing in (
+        (
+            "fit.activation_peak_bytes",
+            f"activation peak in a step of {profile.step.tokens:,} tokens, logits included",
+            profile.activation_peak,
+            _UNTOLD,
+        ),
+        ("fit.logits_bytes", f"logits of {rows} sequences, in the activation peak", profile.logits, None),
+        ("fit.graphs_bytes", "CUDA graphs", memory.graphs, "no graphs were captured"),
+        (
+            "fit.outside_framework_bytes",
+            "process memory outside the framework's tensors",
+            profile.outside_framework,
+            _UNTOLD,
+        ),
+        ("fit.kv_pool_bytes", f"KV pool of {context.base.num_kv_blocks:,} blocks", memory.kv_pool, None),
+    ):
+        reason = missing if value is None else None
+        context.found.add(id, label, value, "bytes", Basis.MEASURED, exact=True, reason=reason)
+    context.found.add(
+        "fit.memory_left_bytes",
+        "memory budget left over",
+        memory.left,
+        "bytes",
+        Basis.MEASURED,
+        exact=True,
+        note="; ".join(filter(None, ["the budget less weights, activations, graphs, outside and pool", memory.note])),
+    )
 
 
 def _demand(context: ProbeContext) -> None:
@@ -246,7 +266,7 @@ def _student(context: ProbeContext) -> None:
     size = None
     if reason is None and bandwidth is not None:
         alone = context.sweep.decode[0]
-        fraction = context.roofline_fraction(alone.median, rows=1, context_tokens=alone.context)
+        fraction = roofline(context, [Work(alone.median, 1, 1, 1, alone.context)]).memory
         size = math.floor(
             min(limits)
             * bandwidth

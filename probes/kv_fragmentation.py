@@ -15,7 +15,7 @@ import torch
 
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import RunResult
-from inferdoc.engine.kv_manager import per_request_tokens
+from inferdoc.engine.reserve import per_request_tokens
 from inferdoc.engine.steplog import Step
 from inferdoc.evidence import Basis, Comparison, Line, Question, Series
 from inferdoc.probes.context import ProbeContext

@@ -10,14 +10,14 @@ from functools import partial
 from statistics import median
 from typing import Literal
 
-import torch
-
+from inferdoc.devices import asked_bytes, describe, is_out_of_memory, release
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import RunResult
 from inferdoc.errors import BudgetEndedError, MeasurementError
 from inferdoc.evidence import Basis, Comparison, Interval, Outputs, PairedMetric, Quantity, Question
 from inferdoc.probes.context import ProbeContext
 from inferdoc.probes.metrics import METRICS, enough_to_tell_overload, measure, overloaded, why_missing
+from inferdoc.probes.roofline import of_runs
 from inferdoc.statistics import (
     METHOD,
     MIN_PAIRS,
@@ -102,6 +102,8 @@ class _Measured:
     trials: dict[Arm, list[Trial]] = field(default_factory=lambda: {"off": [], "on": []})
     order: list[Arm] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    arm: Arm = "off"
+    """That runs now, or ran last."""
 
     @property
     def pairs(self) -> int:
@@ -111,20 +113,25 @@ class _Measured:
 def compare(context: ProbeContext, pair: Pair, pairs: int) -> Comparison:
     """Run a comparison and record it; stops early, with fewer pairs, where the budget ends.
 
-    An arm that fails (out of memory, requests that cannot run) becomes the comparison's `failure`.
+    An arm that fails (out of memory, requests that cannot run) becomes the comparison's `failure`, and the memory that
+    it held is given back.
     """
     measured = _Measured()
-    failure = None
+    failure, asked, exhausted = None, None, False
     try:
         _run_pairs(context, pair, pairs, measured)
     except BudgetEndedError:
         context.progress("the budget ended")
     except MeasurementError as error:
         failure = str(error)
-    except torch.OutOfMemoryError as error:
-        failure = f"out of memory: {error}"
-        torch.cuda.empty_cache()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        asked, exhausted = asked_bytes(error), True
     finally:
+        if exhausted:  # the error and the frames that it held are gone by now
+            release()
+            failure = f"{measured.arm} arm: {describe(asked, context.device)}"
         comparison = _summarise(context, pair, measured, failure)
         context.found.comparisons[pair.id] = comparison
     return comparison
@@ -132,9 +139,11 @@ def compare(context: ProbeContext, pair: Pair, pairs: int) -> Comparison:
 
 def _run_pairs(context: ProbeContext, pair: Pair, pairs: int, measured: _Measured) -> None:
     trial = pair.trial or run_slice
-    for config in (pair.off, pair.on):
+    warm_up: tuple[Arm, Arm] = ("off", "on")
+    for arm in warm_up:
         context.progress(f"{pair.label}: warm-up")
-        trial(context, pair, config)
+        measured.arm = arm
+        trial(context, pair, pair.off if arm == "off" else pair.on)
     for index in range(pairs):
         estimate = sum(measured.seconds) / max(1, measured.pairs)
         if index and context.left_s < estimate:
@@ -144,6 +153,7 @@ def _run_pairs(context: ProbeContext, pair: Pair, pairs: int, measured: _Measure
         for arm in order:
             context.progress(f"{pair.label}: pair {index + 1} of {pairs}, {arm}")
             config = pair.off if arm == "off" else pair.on
+            measured.arm = arm
             measured.trials[arm].append(trial(context, pair, config))
             context.runs.setdefault(pair.id, {})[arm] = measured.trials[arm][-1].run
             context.between_runs()
@@ -181,7 +191,7 @@ def _summarise(context: ProbeContext, pair: Pair, measured: _Measured, failure: 
         notes.append(
             f"too few requests to tell an overload ({len(first.requests)}; {4 * pair.off.max_num_seqs} needed)"
         )
-    fraction = _roofline(context, [trial.run for trial in off + on])
+    limit = of_runs(context, [trial.run for trial in off + on])
     return Comparison(
         id=pair.id,
         question=pair.question,
@@ -197,8 +207,18 @@ def _summarise(context: ProbeContext, pair: Pair, measured: _Measured, failure: 
         pairs=measured.pairs,
         metrics={name: _metric(pair, name, measured, arms_overloaded) for name in pair.metrics},
         outputs=_outputs(off[0].run, on[0].run) if off and on else None,
-        roofline_fraction=fraction,
-        engine_limited=None if fraction is None or fraction.value is None else fraction.value < 0.5,
+        roofline_fraction=Quantity(
+            id="roofline_fraction",
+            label="share of the roofline (the slower of memory and compute) over all steps",
+            value=limit.fraction,
+            unit="share",
+            basis=Basis.MEASURED,
+            n=sum(len(trial.run.steps) for trial in off + on),
+            reason=limit.reason,
+            note=limit.note,
+            roofline=limit,
+        ),
+        engine_limited=limit.engine_limited,
         overloaded=arms_overloaded,
         failure=failure,
         notes=notes,
@@ -337,25 +357,3 @@ def _outputs(off: RunResult, on: RunResult) -> Outputs:
         at = next(i for i, (x, y) in enumerate(zip(a.output, b.output, strict=True)) if x != y)
         first = f"request {a.id}, output token {at + 1}"
     return Outputs(requests=len(both), identical=len(both) - len(different), first_difference=first)
-
-
-def _roofline(context: ProbeContext, runs: Sequence[RunResult]) -> Quantity | None:
-    """The engine's own share of the memory-bandwidth roofline over the decode steps of these runs."""
-    steps = [step for run in runs for step in run.steps if step.prefill_tokens == 0]
-    if not steps:
-        return None
-    fraction = context.roofline_fraction(
-        sum(step.duration_s for step in steps),
-        rows=sum(step.decode_rows + step.padded_rows for step in steps),
-        context_tokens=sum(step.context_tokens for step in steps),
-        steps=len(steps),
-    )
-    return Quantity(
-        id="roofline_fraction",
-        label="share of the memory-bandwidth roofline in decode steps",
-        value=fraction,
-        unit="share",
-        basis=Basis.MEASURED,
-        n=len(steps),
-        reason=None if fraction is not None else "cache-resident: no MBU",
-    )

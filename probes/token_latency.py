@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inferdoc.evidence import Basis, Line, Quantity, Question, Series
+from inferdoc.evidence import Basis, Line, Quantity, Question, Roofline, Series
 from inferdoc.probes.context import ProbeContext
 from inferdoc.probes.paired import Pair
+from inferdoc.probes.roofline import NO_MBU, NO_RATE, Work, roofline
 from inferdoc.probes.sweep import SweepPoint
 from inferdoc.statistics import median_interval
 
@@ -42,6 +43,7 @@ def observe(context: ProbeContext) -> None:
         else None,
         direction="lower",
         reason=None if share else (at_load.reason if limits else no_slo),
+        roofline=at_load.roofline,
     )
     within = [point.batch for point in sweep.decode if limits and point.median <= min(limits)]
     found.add(
@@ -62,6 +64,7 @@ def observe(context: ProbeContext) -> None:
         Basis.MEASURED,
         exact=True,
         n=len(sweep.steps),
+        roofline=roofline(context, [Work.of(step) for step in sweep.steps]),
     )
     found.add(
         "latency.bandwidth",
@@ -72,17 +75,29 @@ def observe(context: ProbeContext) -> None:
         reason=None if context.bandwidth.bytes_per_s else "could not be measured",
         note="the working set fits the last-level cache" if context.bandwidth.cache_resident else None,
     )
-    for id, point in (("latency.roofline_b1", first), ("latency.roofline_max_batch", last)):
-        fraction = context.roofline_fraction(point.median, rows=point.batch, context_tokens=point.batch * point.context)
-        found.add(
-            id,
-            f"share of the memory-bandwidth roofline (MBU) at batch {point.batch}",
-            fraction,
-            "share",
-            Basis.MEASURED,
-            direction="higher",
-            reason=None if fraction is not None else "cache-resident: no MBU",
-        )
+    found.add(
+        "latency.matrix_rate",
+        f"matrix rate of the device in {context.loaded.dtype}",
+        context.matmul.flops_per_s if context.matmul else None,
+        "FLOP/s",
+        Basis.MEASURED,
+        reason=None if context.matmul else "could not be measured",
+    )
+    for name, point in (("b1", first), ("max_batch", last)):
+        limit = _limit(context, point)
+        for id, label, value, missing in (
+            ("latency.roofline", "share of the memory-bandwidth roofline (MBU)", limit.memory, NO_MBU),
+            ("latency.compute", "share of the compute roofline", limit.compute, NO_RATE),
+        ):
+            found.add(
+                f"{id}_{name}",
+                f"{label} at batch {point.batch}",
+                value,
+                "share",
+                Basis.MEASURED,
+                direction="higher",
+                reason=None if value is not None else missing,
+            )
     kv = last.batch * last.context * context.runner.kv_bytes_per_token
     found.add(
         "latency.kv_share_of_step_bytes",
@@ -121,9 +136,15 @@ def observe(context: ProbeContext) -> None:
             y_label="TPOT",
             y_unit="s",
             x_log=True,
-            lines=[_line("decode step", sweep.decode)],
+            lines=[_line(context, "decode step", sweep.decode)],
         )
     )
+
+
+def _limit(context: ProbeContext, point: SweepPoint) -> Roofline:
+    """The roofline of a point's median step."""
+    rows = point.batch
+    return roofline(context, [Work(point.median, rows, rows, rows, rows * point.context)])
 
 
 def _tpot(context: ProbeContext, id: str, label: str, point: SweepPoint) -> None:
@@ -136,6 +157,7 @@ def _tpot(context: ProbeContext, id: str, label: str, point: SweepPoint) -> None
         interval=median_interval(point.seconds),
         n=len(point.seconds),
         direction="lower",
+        roofline=_limit(context, point),
     )
 
 
@@ -145,6 +167,8 @@ def _tpot_at_load(context: ProbeContext) -> Quantity:
     estimates = [q for id, arm in arms if (q := context.found.lookup(f"{id}.tpot_p50.{arm}")) and q.value is not None]
     known = estimates[0] if estimates else None
     interval = known.interval if known else None
+    comparison = context.found.comparisons[known.id.rpartition(".tpot_p50.")[0]] if known else None
+    fraction = comparison.roofline_fraction if comparison else None
     context.found.add(
         "latency.tpot_at_load",
         "TPOT at the open-loop load, median",
@@ -155,11 +179,12 @@ def _tpot_at_load(context: ProbeContext) -> Quantity:
         n=known.n if known else None,
         direction="lower",
         reason=None if known else "no open-loop run was made",
+        roofline=fraction.roofline if fraction else None,
     )
     return context.found.quantities["latency.tpot_at_load"]
 
 
-def _line(name: str, points: Sequence[SweepPoint]) -> Line:
+def _line(context: ProbeContext, name: str, points: Sequence[SweepPoint]) -> Line:
     intervals = [median_interval(p.seconds) or (p.median, p.median) for p in points]
     return Line(
         name=name,
@@ -167,13 +192,16 @@ def _line(name: str, points: Sequence[SweepPoint]) -> Line:
         y=[p.median for p in points],
         low=[low for low, _ in intervals],
         high=[high for _, high in intervals],
+        roofline=[_limit(context, point) for point in points],
     )
 
 
 def _verification(context: ProbeContext) -> None:
     """Cost of checking k drafted tokens over a plain step, at batch 1: a speculative step must emit more than that."""
-    plain = context.sweep.decode[0].median
-    costs = {k: sorted(seconds)[len(seconds) // 2] / plain for k, seconds in sorted(context.sweep.verify.items())}
+    plain = context.sweep.decode[0]
+    times = {k: sorted(seconds)[len(seconds) // 2] for k, seconds in sorted(context.sweep.verify.items())}
+    costs = {k: seconds / plain.median for k, seconds in times.items()}
+    limits = {k: roofline(context, [Work(times[k], k + 1, 1, 1, plain.context)]) for k in times}
     cost = costs.get(DRAFTED)
     context.found.add(
         "latency.ngram_breakeven",
@@ -184,6 +212,7 @@ def _verification(context: ProbeContext) -> None:
         direction="lower",
         reason=None if cost is not None else "the context is too short",
         note="one row of logits; drafting itself counted as free",
+        roofline=limits.get(DRAFTED),
     )
     context.found.series.append(
         Series(
@@ -195,7 +224,14 @@ def _verification(context: ProbeContext) -> None:
             x_unit="tokens",
             y_label="step time over a plain step",
             y_unit="ratio",
-            lines=[Line(name="batch 1", x=[float(k) for k in costs], y=list(costs.values()))],
+            lines=[
+                Line(
+                    name="batch 1",
+                    x=[float(k) for k in costs],
+                    y=list(costs.values()),
+                    roofline=list(limits.values()),
+                )
+            ],
         )
     )
 

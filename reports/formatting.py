@@ -57,7 +57,8 @@ _BYTES = (
     (0.0, 1.0, " bytes"),
 )
 _BANDWIDTH = ((1e12, 1e-12, " TB/s"), (1e9, 1e-9, " GB/s"), (0.0, 1e-6, " MB/s"))
-_LADDERS = {"s": _TIME, "bytes": _BYTES, "B": _BYTES, "bytes/s": _BANDWIDTH}
+_COMPUTE = ((1e12, 1e-12, " TFLOP/s"), (0.0, 1e-9, " GFLOP/s"))
+_LADDERS = {"s": _TIME, "bytes": _BYTES, "B": _BYTES, "bytes/s": _BANDWIDTH, "FLOP/s": _COMPUTE}
 _COUNTS = ("bytes", "tokens", "requests", "blocks", "runs", "pairs")
 _SHARES = ("share", "fraction", "%")
 _FIXED = {

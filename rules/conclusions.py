@@ -170,14 +170,17 @@ def _marks(loaded: LoadedRule, draft: _Draft, reader: Reader) -> list[str]:
     counts = sorted({comparison.requests for comparison in _effects(draft, reader)})
     marks = [f"measured on {n:,} of {workload.requests:,} requests" for n in counts if n < workload.requests]
     comparisons = reader.comparisons(loaded)
-    if any(comparison.engine_limited for comparison in comparisons):
-        marks.append(_LIMITED)
     quantities = [leaf.fact.quantity for leaf in draft.leaves] + [reader.quantity(id) for id in loaded.rule.shows]
+    timed_alone = [quantity.roofline for quantity in quantities if quantity.roofline is not None]
+    limited = [c.engine_limited for c in comparisons] + [roofline.engine_limited for roofline in timed_alone]
+    if any(limited):
+        marks.append(_LIMITED)
     timed = comparisons or any(q.value is not None and q.basis is Basis.MEASURED for q in quantities)
     if workload.length_scale != 1 and timed:
         marks.append(_SCALED)
-    rooflines = [c.roofline_fraction for c in comparisons if c.roofline_fraction is not None]
-    if any("cache-resident" in f"{q.reason} {q.note}" for q in [*rooflines, *quantities]):
+    told = [c.roofline_fraction for c in comparisons if c.roofline_fraction is not None] + quantities
+    texts = [f"{q.reason} {q.note}" for q in told] + [f"{r.reason} {r.note}" for r in timed_alone]
+    if any("cache-resident" in text for text in texts):
         marks.append(_CACHED)
     for comparison in comparisons:
         marks += [f"{arm} arm overloaded ({comparison.id})" for arm in comparison.overloaded]

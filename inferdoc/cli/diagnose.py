@@ -15,6 +15,12 @@ from inferdoc.errors import EXIT_INTERNAL, EXIT_INTERRUPTED
 from inferdoc.evidence import Objective
 
 
+class AttentionBackend(StrEnum):
+    AUTO = "auto"
+    TORCH = "torch"
+    TRITON = "triton"
+
+
 class LoadFormat(StrEnum):
     AUTO = "auto"
     DUMMY = "dummy"
@@ -49,9 +55,31 @@ def diagnose(
         int | None, typer.Option(min=2, help="Largest batch. Default: 8 on a CPU, 64 on CUDA.")
     ] = None,
     max_num_batched_tokens: Annotated[
-        int | None, typer.Option(min=16, help="Token budget of a step. Default: 256 on a CPU, 2048 on CUDA.")
+        int | None,
+        typer.Option(min=1, help="Token budget of a step, at least a block. Default: 256 on a CPU, 2048 on CUDA."),
     ] = None,
     block_size: Annotated[int, typer.Option(min=1, help="Tokens in a KV block; a power of two.")] = 16,
+    kv_blocks: Annotated[
+        int | None,
+        typer.Option(min=1, help="Fix the KV pool to so many blocks, so that runs compare at equal KV memory."),
+    ] = None,
+    attention_backend: Annotated[
+        AttentionBackend, typer.Option(help="Attention kernels. auto: triton on CUDA where it can, else torch.")
+    ] = AttentionBackend.AUTO,
+    enforce_eager: Annotated[
+        bool | None,
+        typer.Option(
+            "--enforce-eager/--no-enforce-eager", help="Without CUDA graphs. Default: with them where there is a card."
+        ),
+    ] = None,
+    enable_fusion: Annotated[
+        bool | None,
+        typer.Option(
+            "--enable-fusion/--no-enable-fusion",
+            help="Merged projections and fused norms, each verified at load. Default: where there is a card.",
+        ),
+    ] = None,
+    compile: Annotated[bool, typer.Option("--compile", help="Run the model through torch.compile.")] = False,
     length_scale: Annotated[
         str, typer.Option(help="Shrink prompts, outputs and recorded blocks alike, for example 1/32.")
     ] = "1",
@@ -94,6 +122,11 @@ def diagnose(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         block_size=block_size,
+        kv_blocks=kv_blocks,
+        attention_backend=attention_backend.value,
+        enforce_eager=enforce_eager,
+        enable_fusion=enable_fusion,
+        compile=compile,
         length_scale=parse_scale(length_scale, option="--length-scale"),
         device=device,
         dtype=dtype,

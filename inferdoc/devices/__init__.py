@@ -1,10 +1,27 @@
-"""Devices: what the card or processor is, what is free, how fast it reads, and its health while we measure."""
+"""Devices: what the card or processor is, what is free, how fast it reads and multiplies, its health meanwhile."""
 
 from __future__ import annotations
 
 from inferdoc.devices.bandwidth import Bandwidth, measure_bandwidth
 from inferdoc.devices.device import Device, find_device
 from inferdoc.devices.environment import environment
+from inferdoc.devices.exhaustion import asked_bytes, bytes_text, describe, free_now, is_out_of_memory, release
+from inferdoc.devices.matmul import MatmulRate, measure_matmul
 from inferdoc.devices.watch import Watch
 
-__all__ = ["Bandwidth", "Device", "Watch", "environment", "find_device", "measure_bandwidth"]
+__all__ = [
+    "Bandwidth",
+    "Device",
+    "MatmulRate",
+    "Watch",
+    "asked_bytes",
+    "bytes_text",
+    "describe",
+    "environment",
+    "find_device",
+    "free_now",
+    "is_out_of_memory",
+    "measure_bandwidth",
+    "measure_matmul",
+    "release",
+]

@@ -40,31 +40,99 @@ class StepInput:
 
     @classmethod
     def from_batch(cls, batch: Batch) -> StepInput:
-        rows = batch.rows
-        size = batch.block_size
-        counts = np.array([row.num_tokens for row in rows])
-        starts = np.array([row.start for row in rows])
-        lengths = starts + counts
-        widths = -(-lengths // size)
-        tables = np.zeros((len(rows), widths.max()), dtype=np.int64)
-        for index, row in enumerate(rows):
-            tables[index, : widths[index]] = row.request.block_ids[: widths[index]]
-        ends = np.cumsum(counts)
-        query_starts = np.concatenate(([0], ends))
-        row_of = np.repeat(np.arange(len(rows)), counts)
-        positions = np.arange(ends[-1]) - query_starts[row_of] + starts[row_of]
-        token_ids = np.fromiter(
-            (token for row in rows for token in row.request.tokens[row.start : row.start + row.num_tokens]),
-            dtype=np.int64,
-            count=int(ends[-1]),
-        )
-        return cls(
+        """Without memory of an earlier step; copies every block table."""
+        return BatchArrays().build(batch)
+
+
+class BatchArrays:
+    """Makes each step's `StepInput`, and keeps the block tables from step to step.
+
+    A table grows by one entry in `block_size` steps, so a step of decodes copies next to nothing, however long their
+    contexts are. A row is recognised by its request's list of blocks: the KV manager adds to the list while the request
+    holds it, and begins a new one when the request is admitted again.
+    """
+
+    def __init__(self) -> None:
+        self._tables = np.zeros((0, 0), dtype=np.int64)
+        self._widths = np.zeros(0, dtype=np.int64)
+        """Blocks copied so far, of each row of the step before."""
+        self._block_ids: list[list[int]] = []
+        """Whose they are."""
+
+    def build(self, batch: Batch) -> StepInput:
+        """The arrays of one step. `block_tables` is valid until the next call."""
+        rows, size = batch.rows, batch.block_size
+        requests = [row.request for row in rows]
+        starts, lengths = _array(batch.starts), _array(batch.ends)
+        query_starts = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(lengths - starts, out=query_starts[1:])
+        ends = query_starts[1:]
+        row_of, positions = np.arange(len(rows)), starts
+        token_ids = _array([request.tokens[at] for request, at in zip(requests, batch.starts, strict=True)])
+        if ends[-1] > len(rows):
+            row_of, positions, token_ids = self._unfold(batch, query_starts, token_ids)
+        tables = self._update_tables([request.block_ids for request in requests], -(-lengths // size))
+        samples = [row.samples for row in rows]
+        return StepInput(
             token_ids=token_ids,
             positions=positions,
             slots=tables[row_of, positions // size] * size + positions % size,
             query_starts=query_starts,
             lengths=lengths,
             block_tables=tables,
-            sampled=ends[[row.samples for row in rows]] - 1,
+            sampled=(ends if all(samples) else ends[samples]) - 1,
             block_size=size,
         )
+
+    def _unfold(self, batch: Batch, query_starts: Ints, first_tokens: Ints) -> tuple[Ints, Ints, Ints]:
+        """Row, position and id of each token, where some rows have more than one."""
+        firsts, counts = query_starts[:-1], np.diff(query_starts)
+        row_of = np.repeat(np.arange(len(counts)), counts)
+        positions = np.arange(query_starts[-1]) + (np.array(batch.starts) - firsts)[row_of]
+        token_ids = np.empty(query_starts[-1], dtype=np.int64)
+        token_ids[firsts] = first_tokens
+        for row in np.flatnonzero(counts > 1).tolist():
+            tokens = np.frombuffer(batch.rows[row].request.tokens, dtype=np.int32)
+            token_ids[firsts[row] : query_starts[row + 1]] = tokens[batch.starts[row] : batch.ends[row]]
+        return row_of, positions, token_ids
+
+    def _update_tables(self, block_ids: list[list[int]], widths: Ints) -> Ints:
+        """Bring the tables up to date for these rows, each with its first `widths` blocks, and zeros after them."""
+        most = int(widths.max())
+        if len(block_ids) > self._tables.shape[0] or most > self._tables.shape[1]:
+            self._enlarge(len(block_ids), most)
+        if block_ids != self._block_ids:
+            self._move_rows(block_ids)
+        changed = np.flatnonzero(widths != self._widths)
+        changes = zip(changed.tolist(), self._widths[changed].tolist(), widths[changed].tolist(), strict=True)
+        for row, had, width in changes:
+            blocks = block_ids[row]
+            if width == had + 1:  # most often, and faster so
+                self._tables[row, had] = blocks[had]
+            else:
+                self._tables[row, had:width] = blocks[had:width]
+                self._tables[row, width:had] = 0
+        self._widths = widths
+        return self._tables[: len(block_ids), :most]
+
+    def _move_rows(self, block_ids: list[list[int]]) -> None:
+        """Requests came, left or changed places: take along the tables that are known, empty the others."""
+        known = {id(blocks): row for row, blocks in enumerate(self._block_ids)}
+        sources = np.array([known.get(id(blocks), -1) for blocks in block_ids])
+        new = sources < 0
+        self._widths = np.where(new, 0, np.append(self._widths, 0)[sources])
+        moved = self._tables[sources]
+        moved[new] = 0
+        self._tables[: len(sources)] = moved
+        self._block_ids = block_ids
+
+    def _enlarge(self, rows: int, width: int) -> None:
+        """Twice what there was, so that growing contexts do not copy at every block."""
+        old = self._tables
+        height, most = old.shape
+        self._tables = np.zeros((max(rows, height), max(width, 2 * most if width > most else most)), dtype=np.int64)
+        self._tables[:height, :most] = old
+
+
+def _array(values: list[int]) -> Ints:
+    return np.array(values, dtype=np.int64)

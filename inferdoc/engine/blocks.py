@@ -9,10 +9,10 @@ The free list is in order of eviction: blocks without a key come first, then the
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 
 Key = bytes
 ROOT: Key = b""
@@ -93,12 +93,12 @@ class BlockPool:
         assert all((count == 0) == (self._map[block] == FREE[0]) for block, count in enumerate(counts)), "map is wrong"
 
 
-def chain_key(parent: Key, tokens: Sequence[int]) -> Key:
-    """Key of a full block: a 128-bit BLAKE2b over the parent's key and the block's tokens (as int32).
+def chain_key(parent: Key, tokens: bytes | memoryview) -> Key:
+    """Key of a full block: a 128-bit BLAKE2b over the parent's key and the block's tokens (the bytes of their int32).
 
     128 bits make an accidental collision, which would serve another prompt's K/V, practically impossible.
     """
-    return hashlib.blake2b(parent + array("i", tokens).tobytes(), digest_size=16).digest()
+    return blake2b(parent + tokens, digest_size=16).digest()
 
 
 class PrefixCache:
@@ -111,20 +111,22 @@ class PrefixCache:
         self._by_key: dict[Key, int] = {}
         self._key_of: dict[int, Key] = {}
 
-    def match(self, tokens: Sequence[int]) -> tuple[list[int], Key]:
+    def match(self, tokens: array[int]) -> tuple[list[int], Key]:
         """Blocks that hold the longest cached prefix of `tokens`, and the key of the last of them.
 
         At least one token is always left to compute: without it there would be no logits to sample from.
         """
         hits: list[int] = []
         parent = ROOT
-        for start in range(0, len(tokens) - self.block_size, self.block_size):
-            key = chain_key(parent, tokens[start : start + self.block_size])
-            block = self._by_key.get(key)
-            if block is None:
-                break
-            hits.append(block)
-            parent = key
+        width = self.block_size * tokens.itemsize
+        with memoryview(tokens).cast("B") as data:
+            for start in range(0, len(data) - width, width):
+                key = chain_key(parent, data[start : start + width])
+                block = self._by_key.get(key)
+                if block is None:
+                    break
+                hits.append(block)
+                parent = key
         return hits, parent
 
     def publish(self, block: int, key: Key) -> None:
@@ -151,5 +153,5 @@ class NullPrefixCache(PrefixCache):
 
     keeps_blocks = False
 
-    def match(self, tokens: Sequence[int]) -> tuple[list[int], Key]:
+    def match(self, tokens: array[int]) -> tuple[list[int], Key]:
         return [], ROOT

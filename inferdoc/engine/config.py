@@ -35,14 +35,17 @@ class EngineConfig:
     running ones fits. The other two reserve consecutive blocks at admission: `max_model_len` tokens, or the prompt with
     its declared maximum (without one, the output rounded up to a power of two)."""
     enable_prefix_caching: bool = False
-    attention_backend: Literal["torch", "triton"] = "torch"
-    """Torch gathers K/V and runs anywhere; Triton reads the pages in place and needs a card."""
+    attention_backend: Literal["torch", "cpu", "triton"] = "torch"
+    """Torch gathers K/V and runs anywhere. The other two read the pages in place: Triton on a card, a compiled C
+    function on a CPU."""
     enforce_eager: bool = True
     """Off: decode steps are replayed as CUDA graphs, by batch-size bucket."""
     enable_fusion: bool = False
     """Merged QKV, merged gate-up and fused RMSNorm, where they were verified at load."""
     compile: bool = False
     """The model's forward through torch.compile."""
+    pack_weights: bool = False
+    """On a CPU: a second copy of the linear layers' weights, laid out for steps of `max_num_seqs` tokens."""
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "num_kv_blocks", "max_num_seqs", "max_num_batched_tokens"):

@@ -21,6 +21,10 @@ from inferdoc.errors import BudgetEndedError, MeasurementError
 class Runner(Protocol):
     """Computes batches: a model on a device, or a model of step times on a virtual clock."""
 
+    def configure(self, config: EngineConfig) -> None:
+        """Set up for runs under `config`. Called again for each engine, with different configurations."""
+        ...
+
     def execute(self, batch: Batch) -> list[int]:
         """Compute the batch's rows; one token for each row that samples, in order."""
         ...
@@ -69,6 +73,7 @@ class Engine:
         self.config = config
         self.clock = clock or WallClock()
         self.scheduler = make_scheduler(config)
+        runner.configure(config)
         self.steps: list[Step] = []
         self._bookkeeping = 0.0
         """Seconds spent on the step log, taken out of the run's time: its cost is ours and differs between arms."""
@@ -129,9 +134,9 @@ class Engine:
 
     def _log(self, batch: Batch, start_s: float, end_s: float, schedule_s: float) -> None:
         before = self.clock.now()
-        rows, waiting = batch.rows, self.scheduler.waiting
-        padded = sum(row.padding for row in rows)
-        decodes = sum(row.decodes for row in rows)
+        waiting, running = self.scheduler.waiting, self.scheduler.running
+        decodes = batch.decode_rows
+        padded = batch.padded_rows if decodes < len(batch.rows) else 0
         self.steps.append(
             Step(
                 start_s=start_s,
@@ -140,18 +145,23 @@ class Engine:
                 prefill_tokens=batch.num_tokens - decodes - padded,
                 decode_rows=decodes,
                 padded_rows=padded,
-                running=len(self.scheduler.running),
+                running=len(running),
                 waiting=len(waiting),
-                context_tokens=sum(row.end for row in rows),
-                kv=self.scheduler.kv.use(self._lengths(batch), waiting[0] if waiting else None),
+                context_tokens=batch.context_tokens,
+                kv=self.scheduler.kv.use(_lengths(batch, running), waiting[0] if waiting else None),
+                device_s=getattr(self.runner, "last_device_s", None),
+                bucket=getattr(self.runner, "last_bucket", None),
             )
         )
         self._bookkeeping += self.clock.now() - before
 
-    def _lengths(self, batch: Batch) -> list[tuple[Request, int]]:
-        """K/V tokens of each running request once the step is done, those without a row included."""
-        ends = {row.request: row.end for row in batch.rows}
-        return [(request, ends.get(request, request.num_computed)) for request in self.scheduler.running]
+
+def _lengths(batch: Batch, running: Sequence[Request]) -> list[int]:
+    """K/V tokens of each running request once the step is done, those without a row included."""
+    if len(batch.rows) == len(running):
+        return batch.ends
+    ends = {row.request: end for row, end in zip(batch.rows, batch.ends, strict=True)}
+    return [ends.get(request, request.num_computed) for request in running]
 
 
 @contextmanager

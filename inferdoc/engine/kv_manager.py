@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from inferdoc.engine.blocks import ROOT, BlockPool, Key, NullPrefixCache, PrefixCache, chain_key
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.request import Request
+from inferdoc.engine.reserve import RESERVATIONS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class KVUse:
     """KV memory at one moment, in tokens."""
 
@@ -35,7 +36,9 @@ class KVManager:
         self.pool = BlockPool(config.num_kv_blocks)
         cache = PrefixCache if config.enable_prefix_caching else NullPrefixCache
         self.cache = cache(config.block_size)
-        self.reservation = RESERVATIONS[config.reservation](config.max_model_len)
+        self.reservation = RESERVATIONS[config.reservation](config)
+        self._held = 0
+        """Blocks of all requests; a shared one counts for each of its holders."""
         self._published: dict[Request, tuple[int, Key]] = {}
         """How many blocks of each request were offered to the prefix cache, and the key of the last."""
 
@@ -46,11 +49,16 @@ class KVManager:
         """Whether the request could ever run in this pool."""
         return self.blocks_for(self.reservation.at_most(request)) <= self.pool.num_blocks
 
-    def admit(self, request: Request) -> bool:
+    def admit(self, request: Request, running: Sequence[Request] = ()) -> bool:
         """Give a waiting request blocks for all its tokens; False (and nothing changed) where there is no room.
+
+        Args:
+            running: the requests that hold blocks already, for policies that look ahead.
 
         Hits are claimed before anything is allocated, and a hit on a free block counts against the room.
         """
+        if self.pool.num_free == 0 or not self.reservation.foresees_room(request, running):
+            return False
         reserve = self.reservation.contiguous(request)
         if reserve is not None:
             length = self.blocks_for(reserve)
@@ -58,6 +66,7 @@ class KVManager:
             if first is None:
                 return False
             request.block_ids = self.pool.take_run(first, length)
+            self._held += length
             hits, key = 0, ROOT
         else:
             shared, key = self.cache.match(request.tokens)
@@ -68,6 +77,7 @@ class KVManager:
             for block in shared:
                 self.pool.share(block)
             request.block_ids = shared
+            self._held += hits
         request.num_computed = hits * self.block_size
         if request.preemptions == 0:
             request.num_cached = request.num_computed
@@ -76,102 +86,61 @@ class KVManager:
 
     def grow(self, request: Request, tokens: int) -> bool:
         """Make room for the next `tokens` tokens; False where the pool is empty (what was added stays held)."""
-        while len(request.block_ids) < self.blocks_for(request.num_computed + tokens):
+        for _ in range(self.blocks_for(request.num_computed + tokens) - len(request.block_ids)):
             if self.pool.num_free == 0:
                 return False
             block = self.pool.take()
             self.cache.forget(block)
             request.block_ids.append(block)
+            self._held += 1
         return True
 
     def publish(self, request: Request) -> None:
         """Offer the blocks that became full to the prefix cache. Called only after the step has written their K/V."""
         if not self.cache.keeps_blocks:
             return
-        index, key = self._published[request]
-        while (index + 1) * self.block_size <= request.num_computed:
-            key = chain_key(key, request.tokens[index * self.block_size : (index + 1) * self.block_size])
+        size = self.block_size
+        published, key = self._published[request]
+        full = request.num_computed // size
+        for index in range(published, full):
+            key = chain_key(key, request.tokens[index * size : (index + 1) * size].tobytes())
             self.cache.publish(request.block_ids[index], key)
-            index += 1
-        self._published[request] = index, key
+        self._published[request] = full, key
 
     def free(self, request: Request) -> None:
         """Release all blocks, last first, so that the front of a prefix survives longest. Idempotent."""
         last_first = request.block_ids[::-1]
         self.pool.release(last_first, worthless=[b for b in last_first if not self.cache.is_cached(b)])
         request.block_ids = []
+        self._held -= len(last_first)
         self._published.pop(request, None)
 
-    def use(self, lengths: Iterable[tuple[Request, int]], head: Request | None) -> KVUse:
-        """KV memory with so many K/V tokens of each running request; `head` is the request that waits first.
+    def use(self, lengths: Sequence[int], head: Request | None) -> KVUse:
+        """KV memory with so many K/V tokens in each running request; `head` is the request that waits first.
 
         The lengths at the end of a step belong to the blocks that it holds: the tokens that it computes have their
-        places and are no waste.
+        places and are no waste. Only full blocks are shared, so what is unwritten belongs to one request each.
         """
-        written: dict[int, int] = {}
-        tail = 0
-        for request, length in lengths:
-            full, rest = divmod(length, self.block_size)
-            for block in request.block_ids[:full]:
-                written[block] = self.block_size
-            if rest:
-                written[request.block_ids[full]] = rest
-                tail += self.block_size - rest
+        size = self.block_size
         external = 0
         if head is not None:
             reserve = self.reservation.contiguous(head)
             length = self.blocks_for(reserve or 0)
             if reserve and length <= self.pool.num_free and self.pool.find_run(length) is None:
-                external = self.pool.num_free * self.block_size
-        reserved = (self.pool.num_blocks - self.pool.num_free) * self.block_size
-        return KVUse(reserved=reserved, written=sum(written.values()), tail=tail, external=external)
+                external = self.pool.num_free * size
+        reserved = (self.pool.num_blocks - self.pool.num_free) * size
+        unwritten = self._held * size - sum(lengths)
+        return KVUse(
+            reserved=reserved,
+            written=reserved - unwritten,
+            tail=sum([-length % size for length in lengths]),
+            external=external,
+        )
 
     def check_integrity(self, running: Iterable[Request]) -> None:
         running = list(running)
         self.pool.check_integrity(request.block_ids for request in running)
         self.cache.check_integrity()
+        assert self._held == sum(len(request.block_ids) for request in running), "held blocks are miscounted"
         for request in running:
             assert len(request.block_ids) >= self.blocks_for(request.num_computed), "K/V without a block"
-
-
-class PagedReservation:
-    """Blocks are taken as they fill; nothing is reserved ahead."""
-
-    def __init__(self, max_model_len: int) -> None:
-        self.max_model_len = max_model_len
-
-    def contiguous(self, request: Request) -> int | None:
-        """Tokens to reserve in one consecutive run at admission; ``None``: none."""
-        return None
-
-    def at_most(self, request: Request) -> int:
-        """Tokens of KV that the request holds at its peak; the last token's are never computed."""
-        return self.contiguous(request) or request.max_length - 1
-
-
-class MaxModelLenReservation(PagedReservation):
-    """Every request reserves the longest sequence that the server allows."""
-
-    def contiguous(self, request: Request) -> int | None:
-        return self.max_model_len
-
-
-class PerRequestReservation(PagedReservation):
-    """Prompt + declared maximum; without one, prompt + output rounded up to a power of two."""
-
-    def contiguous(self, request: Request) -> int | None:
-        tokens = per_request_tokens(request.prompt_length, request.output_length, request.declared_max)
-        return min(tokens, self.max_model_len)
-
-
-def per_request_tokens(prompt: int, output: int, declared_max: int | None = None) -> int:
-    """Tokens that a per-request reservation holds."""
-    maximum = declared_max or 1 << (output - 1).bit_length()
-    return prompt + max(maximum, output)
-
-
-RESERVATIONS: dict[str, type[PagedReservation]] = {
-    "paged": PagedReservation,
-    "max-model-len": MaxModelLenReservation,
-    "per-request": PerRequestReservation,
-}

@@ -1,4 +1,9 @@
-"""What memory a model takes beside its KV pool, measured by running its largest step."""
+"""What memory a model takes beside its KV pool, measured by running its largest step; what is left is the pool's.
+
+    budget |-- weights --|-- activations, logits in them --|-- graphs --|-- outside --|---- KV pool ----|-- left --|
+
+Outside: what the process holds beside the framework's tensors (CUDA context, libraries, communicators).
+"""
 
 from __future__ import annotations
 
@@ -13,9 +18,48 @@ from typing import Any
 
 import torch
 
+from inferdoc.devices import Device, free_now
 from inferdoc.engine.request import Request
 from inferdoc.engine.runner import EagerRunner
 from inferdoc.engine.scheduler import Batch, Row
+
+_HEADROOM = 0.02
+"""Share of a card's budget that the pool leaves alone: torch's allocator rounds up and fragments."""
+_FOREIGN_BYTES = 256 * 2**20
+_FOREIGN_SHARE = 0.02
+"""Free memory that may come or go unexplained before it is called another process's: the larger of the two."""
+
+
+@dataclass(frozen=True)
+class LargestStep:
+    """The step that takes most memory: last chunks of the longest prompts, beside decodes; every row samples."""
+
+    tokens: int
+    context: int
+    """Of each prompt whose last chunk is computed."""
+    sequences: int
+    """Rows, the decodes included."""
+    decode_context: int
+    block_size: int
+
+    def batch(self, vocabulary: int, blocks: int) -> Batch:
+        """The step on a pool of `blocks`: the sequences share them, since only sizes matter here."""
+        rows: list[Row] = []
+        left = self.tokens
+        for others in reversed(range(self.sequences)):
+            computed = min(self.context, left - min(others, left - 1)) if left else 0
+            if computed:
+                rows.append(
+                    self._row(self.context if computed > 1 else self.decode_context, computed, vocabulary, blocks)
+                )
+            left -= computed
+        return Batch(rows, self.block_size)
+
+    def _row(self, length: int, computed: int, vocabulary: int, blocks: int) -> Row:
+        request = Request(0, [i % vocabulary for i in range(length)], output_length=1)
+        request.num_computed = length - computed
+        request.block_ids = [i % blocks for i in range(-(-length // self.block_size))]
+        return Row(request, computed, samples=True)
 
 
 @dataclass(frozen=True)
@@ -23,39 +67,121 @@ class MemoryProfile:
     """Bytes; ``None`` where the platform does not tell."""
 
     activation_peak: int | None
-    """Above weights and pool, during a step of `step_tokens` prompt tokens."""
+    """Above weights and pool, during the largest step, logits and sampler included."""
+    logits: int
+    """Part of `activation_peak`: one row for each sequence that samples."""
     outside_framework: int | None
-    """Held by the process but not by the framework's tensors: context, libraries, graphs, communicators."""
-    step_tokens: int
+    step: LargestStep
 
 
-def profile(runner: EagerRunner, *, step_tokens: int, weight_bytes: int, vocabulary: int) -> MemoryProfile:
-    """Run one prompt step of `step_tokens` and read the peak. The runner's pool must hold that many tokens.
+@dataclass(frozen=True)
+class Reading:
+    """Memory at one moment. Bytes; ``None`` where the platform does not tell."""
 
-    On CUDA the framework's own counters give the activations, and the driver's use of the process less what the
-    framework reserved gives the rest. On a CPU the profiler's log of allocations gives the activations, and the
-    process's resident set the rest.
+    free: int | None
+    """On the device, for everyone."""
+    own: int | None
+    """This process's: what the framework has reserved of a card, the resident set on a host."""
+
+    @classmethod
+    def now(cls, device: Device) -> Reading:
+        own = torch.cuda.memory_reserved(device.index) if device.kind == "cuda" else _resident_bytes()
+        return cls(free_now(device), own)
+
+    def unexplained(self, later: Reading) -> int | None:
+        """Bytes of free memory that went between the readings without this process's own use growing by them.
+
+        Negative: free memory grew. Right after loading this is what the process holds outside the framework; later,
+        another process's doing.
+        """
+        if None in (self.free, self.own, later.free, later.own):
+            return None
+        return (self.free - later.free) - (later.own - self.own)  # type: ignore[operator]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryTerms:
+    """Where the budget goes. Bytes; ``None`` where the platform does not tell, counted as nothing in the sum."""
+
+    budget: int
+    weights: int
+    profile: MemoryProfile
+    graphs: int | None
+    """``None``: no graphs were captured."""
+    kv_pool: int
+    note: str | None = None
+    """Set where free memory changed meanwhile by another process's doing."""
+
+    @property
+    def taken(self) -> int:
+        """All but the pool."""
+        return _taken(self.weights, self.profile, self.graphs)
+
+    @property
+    def left(self) -> int:
+        """Of the budget: what no term takes. Negative where the budget is exceeded."""
+        return self.budget - self.taken - self.kv_pool
+
+
+def _taken(weights: int, profile: MemoryProfile, graphs: int | None) -> int:
+    return weights + (profile.activation_peak or 0) + (graphs or 0) + (profile.outside_framework or 0)
+
+
+def available_for_kv(
+    *, budget: int, weights: int, profile: MemoryProfile, graphs: int | None, now: Reading, held: int, on_card: bool
+) -> int:
+    """Bytes that a KV pool may take: within the budget, and within what is free now.
+
+    Args:
+        now: after the profile (and the capture of graphs, if any), the allocator's unused memory given back.
+        held: bytes of the small pool that is there meanwhile, and gives way.
     """
-    request = Request(0, [i % vocabulary for i in range(step_tokens)], output_length=1)
-    request.block_ids = list(range(step_tokens))
-    batch = Batch([Row(request, step_tokens, samples=True)], block_size=1)
-    if runner.device.type == "cuda":
+    within = budget - _taken(weights, profile, graphs)
+    if now.free is not None:
+        within = min(within, now.free + held - (profile.activation_peak or 0))
+    return max(0, within - (int(_HEADROOM * budget) if on_card else 0))
+
+
+def foreign_note(before: Reading, after: Reading, budget: int) -> str | None:
+    """Says so where free memory changed between two readings by more than this process explains."""
+    gone = before.unexplained(after)
+    if gone is None or abs(gone) <= max(_FOREIGN_BYTES, _FOREIGN_SHARE * budget):
+        return None
+    way = "shrank" if gone > 0 else "grew"
+    return (
+        f"free memory {way} by {abs(gone) / 2**30:.2f} GiB while it was measured, by another process's doing: "
+        "the KV pool may be of another size in the next run; --kv-blocks fixes it"
+    )
+
+
+def profile(
+    runner: EagerRunner, step: LargestStep, *, device: Device, before_load: Reading, weight_bytes: int, vocabulary: int
+) -> MemoryProfile:
+    """Run the largest step and read the peak. The runner's pool must hold the step's tokens.
+
+    On CUDA the framework's own counters give the activations, and free memory since before the load, less what the
+    framework reserved, gives what is outside it. On a CPU the profiler's log of allocations gives the activations, and
+    the process's resident set the rest.
+    """
+    batch = step.batch(vocabulary, runner.kv_tokens // step.block_size)
+    logits = sum(row.samples for row in batch.rows) * vocabulary * runner.dtype.itemsize
+    if device.kind == "cuda":
         torch.cuda.synchronize(runner.device)
         torch.cuda.reset_peak_memory_stats(runner.device)
         before = torch.cuda.memory_allocated(runner.device)
         runner.execute(batch)
         torch.cuda.synchronize(runner.device)
         peak = torch.cuda.max_memory_allocated(runner.device) - before
-        free, total = torch.cuda.mem_get_info(runner.device)
-        # Other processes' memory is in this figure too where there are any; the watch on the run reports them.
-        outside = max(0, total - free - torch.cuda.memory_reserved(runner.device))
-        return MemoryProfile(peak, outside, step_tokens)
+        # The allocator keeps what the step needed; given back, free memory says what others may take.
+        torch.cuda.empty_cache()
+        outside = before_load.unexplained(Reading.now(device))
+        return MemoryProfile(peak, logits, None if outside is None else max(0, outside), step)
     resident = _resident_bytes()
     activities = [torch.profiler.ProfilerActivity.CPU]
     with _silent_stderr(), torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
         runner.execute(batch)
     rest = None if resident is None else max(0, resident - weight_bytes)
-    return MemoryProfile(_peak_allocation(profiler), rest, step_tokens)
+    return MemoryProfile(_peak_allocation(profiler), logits, rest, step)
 
 
 @contextmanager

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from inferdoc.engine.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from inferdoc.engine.scheduler import Row
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Request:
     """One request with a forced output length.
 
@@ -25,11 +32,17 @@ class Request:
     """On the clock of the run, relative to its start."""
     declared_max: int | None = None
     """The client's ``max_tokens``, where the trace has it."""
+    sampling: SamplingParams | None = None
+    """None: greedy."""
 
-    tokens: list[int] = field(init=False)
+    prompt_length: int = field(init=False)
+    tokens: array[int] = field(init=False)
+    """32-bit, so that blocks are hashed and prompts copied without a walk over their tokens."""
     block_ids: list[int] = field(init=False, default_factory=list)
     """Set by the KV manager: block i holds tokens [i * block_size, (i + 1) * block_size)."""
     num_computed: int = field(init=False, default=0)
+    steady: Row | None = field(init=False, default=None)
+    """Set by the scheduler: its row in every step from its first token on, until it is done or preempted."""
     num_cached: int = field(init=False, default=0)
     """Prompt tokens served by the prefix cache at the first admission."""
     scheduled_s: float | None = field(init=False, default=None)
@@ -40,15 +53,12 @@ class Request:
     aborted: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        self.tokens = list(self.prompt)
-
-    @property
-    def prompt_length(self) -> int:
-        return len(self.prompt)
+        self.prompt_length = len(self.prompt)
+        self.tokens = array("i", self.prompt)
 
     @property
     def output(self) -> list[int]:
-        return self.tokens[self.prompt_length :]
+        return self.tokens[self.prompt_length :].tolist()
 
     @property
     def max_length(self) -> int:

@@ -2,33 +2,99 @@
 
 from __future__ import annotations
 
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from inferdoc.engine.attention.cpu import CpuLayout, why_unavailable
 from inferdoc.engine.attention.hook import attach, record_layers
-from inferdoc.engine.attention.layer import LayerPages, LayerSpec, StepState
+from inferdoc.engine.attention.layer import AttentionLayout, LayerPages, LayerSpec, StepState
+from inferdoc.engine.attention.operator import register
 from inferdoc.engine.attention.reference import TorchLayout
-from inferdoc.engine.batch import StepInput
+from inferdoc.engine.batch import BatchArrays, StepInput
+from inferdoc.engine.config import EngineConfig
+from inferdoc.engine.fusion import Fusions, restore
+from inferdoc.engine.graphs import Capturer, CudaCapturer, DecodeGraphs, DecodeInputs, DecodeLayout, DecodeStep
+from inferdoc.engine.packing import PackedLayers, why_unpackable
+from inferdoc.engine.sampler import is_greedy, sample
 from inferdoc.engine.scheduler import Batch
+from inferdoc.errors import InputError
+
+_KEPT_GRAPHS = 2
+"""Configurations whose graphs are kept: the two arms of a comparison, which are run in turn."""
 
 
-class EagerRunner:
-    """A transformers model on paged K/V, launched operation by operation.
+@dataclass(frozen=True)
+class _Captured:
+    """What of a configuration is fixed in captured graphs."""
 
-    The K/V pages are flat ([slots, heads, dim]), so one pool serves every block size. Sampling is greedy.
+    attention_backend: str
+    enable_fusion: bool
+    compile: bool
+    block_size: int
+    table_width: int
+    max_rows: int
+
+
+class ModelRunner:
+    """A transformers model on paged K/V, set up by `configure`: launched operation by operation, or replayed as graphs.
+
+    The K/V pages are flat ([slots, heads, dim]), so one pool serves every block size. Where graphs are used, the pages
+    have a scrap block past the pool's slots for their padding.
+
+        slots   0 ......................... kv_tokens - 1 | scrap
 
     Args:
         model: a causal language model in eval mode; its attention implementation is replaced.
         kv_tokens: slots of the pool.
+        new_capturer: what captures decode steps; CUDA graphs where the model is on a card.
+        compiler: backend of torch.compile.
     """
 
-    def __init__(self, model: nn.Module, kv_tokens: int) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        kv_tokens: int,
+        *,
+        new_capturer: Callable[[], Capturer] | None = None,
+        compiler: str | Callable[..., Any] = "inductor",
+    ) -> None:
         self.model = model
         parameter = next(model.parameters())
         self.device = parameter.device
         self.dtype = parameter.dtype
+        restore(model)
         self.layers = record_layers(model)
+        self.last_bucket: int | None = None
+        """Bucket of the graph that computed the last step; None: it was launched operation by operation."""
+        self.last_device_s: float | None = None
+        """Seconds of the last step on the card, from its first launch to its tokens; None without a card."""
+        self._new_capturer = new_capturer
+        if new_capturer is None and self.device.type == "cuda":
+            self._new_capturer = lambda: CudaCapturer(self.device)
+        self._compiler = compiler
+        self._arrays = BatchArrays()
         self._state = StepState()
+        self._pages = [self._attach(module, spec) for module, spec in self.layers]
+        self._config: EngineConfig | None = None
+        self._backend = "torch"
+        self._scrap = 0
+        self._fusions: Fusions | None = None
+        self._packed: PackedLayers | None = None
+        self._compiled: Callable[..., Any] | None = None
+        self._compile_failure: str | None = None
+        self._forward: Callable[..., Any] = model
+        self._kept: OrderedDict[_Captured, DecodeGraphs | str] = OrderedDict()
+        """By configuration: its graphs, or why there are none."""
+        self._graphs: DecodeGraphs | None = None
+        self._graph_failure: str | None = None
         self.resize(kv_tokens)
 
     @property
@@ -40,34 +106,262 @@ class EagerRunner:
         """Bytes that this engine really stores for one token (a window frees nothing here)."""
         return sum(s.kv_heads * (s.key_dim + s.value_dim) for s in self.specs) * self.dtype.itemsize
 
+    @property
+    def graph_bytes(self) -> int | None:
+        """Memory of the graphs that are kept; None where there are none, or it cannot be told."""
+        sizes = [graphs.bytes for graphs in self._kept.values() if isinstance(graphs, DecodeGraphs)]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if known else None
+
+    @property
+    def captured(self) -> bool:
+        """Whether decode steps of the present configuration are replayed as graphs."""
+        return self._graphs is not None
+
+    @property
+    def notes(self) -> list[str]:
+        """What of the present configuration could not be done, for the user."""
+        config = self._config
+        notes = []
+        if config and config.enable_fusion and self._fusions:
+            notes += self._fusions.notes
+        if config and config.compile and self._compile_failure:
+            notes.append(self._compile_failure)
+        if config and not config.enforce_eager and self._graph_failure:
+            notes.append(self._graph_failure)
+        return notes
+
     def resize(self, kv_tokens: int) -> None:
         """Give the model a pool of `kv_tokens` slots; what the old one held is gone."""
         self.kv_tokens = kv_tokens
-        for module, spec in self.layers:
-            attach(
-                module,
-                LayerPages(
-                    keys=torch.empty(kv_tokens, spec.kv_heads, spec.key_dim, dtype=self.dtype, device=self.device),
-                    values=torch.empty(kv_tokens, spec.kv_heads, spec.value_dim, dtype=self.dtype, device=self.device),
-                    spec=spec,
-                    state=self._state,
-                ),
+        self._allocate()
+        if self._config is not None:
+            self.configure(self._config)
+
+    def configure(self, config: EngineConfig) -> None:
+        """Set up for runs under `config`: backend, fusions, compilation, graphs. The pool's contents may be lost.
+
+        What fails for reasons of the model or the device is left out, and `notes` says so.
+
+        Raises:
+            InputError: the Triton backend without a card, the C function without a compiler, packing without MKL.
+        """
+        if config.pack_weights and (reason := why_unpackable(self.dtype, self.device)):
+            raise InputError(f"pack_weights is not available here: {reason}")
+        if config.attention_backend == "cpu" and (reason := why_unavailable(self.dtype, self.device)):
+            raise InputError(f"attention_backend 'cpu' is not available here: {reason}; use 'torch'")
+        if config.attention_backend == "triton" and self.device.type != "cuda" and not os.getenv("TRITON_INTERPRET"):
+            raise InputError(
+                f"attention_backend 'triton' needs a CUDA device and the model is on {self.device.type}; use 'torch'"
             )
+        self._config = config
+        self._backend = config.attention_backend
+        self._graphs = None
+        self._set_up_packing(None)
+        self._set_up_fusions(config.enable_fusion)
+        self._set_up_packing(config.max_num_seqs if config.pack_weights else None)
+        self._set_up_compilation(config.compile)
+        if not config.enforce_eager:
+            self._set_up_graphs(config)
 
     @torch.inference_mode()
-    def logits(self, batch: Batch) -> torch.Tensor:
+    def logits(self, batch: Batch) -> Tensor:
         """Logits [S, vocabulary] of the rows that sample."""
-        step = StepInput.from_batch(batch)
-        self._state.layout = TorchLayout(step, self.device)
-        output = self.model(
-            torch.from_numpy(step.token_ids).to(self.device)[None],
-            position_ids=torch.from_numpy(step.positions).to(self.device)[None],
-            use_cache=False,
-            logits_to_keep=torch.from_numpy(step.sampled).to(self.device),
+        step = self._arrays.build(batch)
+        graphs = self._replay(step)
+        return self._logits(step) if graphs is None else graphs.logits[self._sampled(step)]
+
+    @torch.inference_mode()
+    def execute(self, batch: Batch) -> list[int]:
+        """One token for each row that samples."""
+        step = self._arrays.build(batch)
+        rows = [row for row in batch.rows if row.samples]
+        with self._timed():
+            graphs = self._replay(step)
+            if graphs is not None and is_greedy(rows):
+                chosen = graphs.tokens[: len(batch.rows)]
+            elif graphs is not None:
+                chosen = sample(graphs.logits[self._sampled(step)], rows)
+            else:
+                chosen = sample(self._logits(step), rows)
+        tokens: list[int] = chosen.tolist()
+        return tokens if len(tokens) == len(rows) else [tokens[index] for index in step.sampled]
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Lets a card stamp the beginning and the end of what is launched inside. Not yet run on a card."""
+        if self.device.type != "cuda":
+            yield
+            return
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        before.record()
+        yield
+        after.record()
+        after.synchronize()
+        self.last_device_s = before.elapsed_time(after) / 1000
+
+    def _replay(self, step: StepInput) -> DecodeGraphs | None:
+        graphs = self._graphs if self._graphs is not None and self._graphs.covers(step) else None
+        self.last_bucket = graphs.replay(step) if graphs is not None else None
+        return graphs
+
+    def _sampled(self, step: StepInput) -> Tensor:
+        return torch.from_numpy(step.sampled).to(self.device)
+
+    def _logits(self, step: StepInput) -> Tensor:
+        token_ids, positions = torch.from_numpy(step.token_ids), torch.from_numpy(step.positions)
+        layout = self._layout(step)
+        return self._run(token_ids.to(self.device), positions.to(self.device), layout, self._sampled(step))
+
+    def _decode_logits(self, step: DecodeStep) -> Tensor:
+        """Logits [R, vocabulary]; on persistent tensors, so it can be captured."""
+        return self._run(step.token_ids, step.positions, self._decode_layout(step), 0)
+
+    def _layout(self, step: StepInput) -> AttentionLayout:
+        if self._backend == "torch":
+            return TorchLayout(step, self.device)
+        if self._backend == "cpu":
+            return CpuLayout(step)
+        from inferdoc.engine.attention.triton_layout import TritonLayout  # needs triton
+
+        return TritonLayout.from_step(step, self.device)
+
+    def _decode_layout(self, step: DecodeStep) -> AttentionLayout:
+        if self._backend != "triton":
+            return DecodeLayout(step)
+        from inferdoc.engine.attention.triton_layout import TritonLayout  # needs triton
+
+        return TritonLayout(
+            step.slots, step.query_starts, step.lengths, step.block_tables, block_size=step.block_size, max_query_len=1
         )
-        logits: torch.Tensor = output.logits[0]
+
+    def _run(self, token_ids: Tensor, positions: Tensor, layout: AttentionLayout, keep: Tensor | int) -> Tensor:
+        """One forward. `keep`: indices of the tokens whose logits are wanted; 0: all."""
+        self._state.layout = layout
+        try:
+            output = self._forward(token_ids[None], position_ids=positions[None], use_cache=False, logits_to_keep=keep)
+        finally:
+            self._state.layout = None
+            if self._fusions is not None:
+                self._fusions.release()
+        logits: Tensor = output.logits[0]
         return logits
 
-    def execute(self, batch: Batch) -> list[int]:
-        tokens: list[int] = self.logits(batch).argmax(dim=-1).tolist()
-        return tokens
+    def _attach(self, module: nn.Module, spec: LayerSpec) -> LayerPages:
+        pages = LayerPages(torch.empty(0), torch.empty(0), spec, self._state)
+        register(pages)
+        attach(module, pages)
+        return pages
+
+    def _allocate(self) -> None:
+        for pages in self._pages:
+            pages.keys = pages.values = torch.empty(0)
+        self._drop_graphs()  # the old pool is given back before the new one comes
+        slots = self.kv_tokens + self._scrap
+        for pages in self._pages:
+            spec = pages.spec
+            pages.keys = torch.empty(slots, spec.kv_heads, spec.key_dim, dtype=self.dtype, device=self.device)
+            pages.values = torch.empty(slots, spec.kv_heads, spec.value_dim, dtype=self.dtype, device=self.device)
+            pages.keys[self.kv_tokens :] = 0
+            pages.values[self.kv_tokens :] = 0
+
+    def _set_up_fusions(self, on: bool) -> None:
+        if on and self._fusions is None:
+            self._drop_graphs()  # they read the weights where they are now
+            self._forward = self.model
+            self._fusions = Fusions(self.model, self._probe)
+        if self._fusions is not None:
+            self._fusions.enable(on)
+
+    def _set_up_packing(self, rows: int | None) -> None:
+        if self._packed is not None:
+            self._packed.enable(False)
+        if rows is not None:
+            if self._packed is None or self._packed.rows != rows:
+                self._packed = None  # the old copies go before the new ones come
+                self._packed = PackedLayers(self.model, rows)
+            self._packed.enable(True)
+
+    def _set_up_compilation(self, on: bool) -> None:
+        self._forward = self.model
+        if not on or self._compile_failure:
+            return
+        if self._compiled is None:
+            self._compiled = torch.compile(self.model, dynamic=True, backend=self._compiler)
+        self._forward = self._compiled
+        try:
+            for tokens, sampled in ((1, 1), (2, 2), (3, 1), (3, 0)):  # torch.compile tells 0, 1 and more apart
+                self._probe(tokens, sampled)
+        except Exception as error:  # whatever the compiler meets in somebody else's code
+            self._forward = self.model
+            self._compile_failure = f"torch.compile was left out: {_reason(error)}"
+
+    @torch.inference_mode()
+    def _probe(self, tokens: int = 2, sampled: int = 2) -> Tensor:
+        """Logits of the last `sampled` of the first token ids, computed as one prompt at the start of the pool."""
+        positions = np.arange(tokens)
+        step = StepInput(
+            token_ids=positions,
+            positions=positions,
+            slots=positions,
+            query_starts=np.array([0, tokens]),
+            lengths=np.array([tokens]),
+            block_tables=positions[None],
+            sampled=positions[tokens - sampled :],
+            block_size=1,
+        )
+        return self._logits(step)
+
+    def _set_up_graphs(self, config: EngineConfig) -> None:
+        if self._new_capturer is None:
+            self._graph_failure = "CUDA graphs were left out: they need a CUDA device"
+            return
+        if self._scrap < config.block_size:
+            self._scrap = config.block_size
+            self._allocate()
+        key = _Captured(
+            attention_backend=config.attention_backend,
+            enable_fusion=config.enable_fusion,
+            compile=config.compile,
+            block_size=config.block_size,
+            table_width=-(-config.max_model_len // config.block_size),
+            max_rows=config.max_num_seqs,
+        )
+        if key not in self._kept:
+            while len(self._kept) >= _KEPT_GRAPHS:
+                self._kept.popitem(last=False)
+            self._kept[key] = self._capture(key, self._new_capturer)
+        self._kept.move_to_end(key)
+        kept = self._kept[key]
+        self._graphs, self._graph_failure = (None, kept) if isinstance(kept, str) else (kept, None)
+
+    @torch.inference_mode()
+    def _capture(self, key: _Captured, new_capturer: Callable[[], Capturer]) -> DecodeGraphs | str:
+        """The graphs, or why there are none."""
+        try:
+            inputs = DecodeInputs(
+                rows=key.max_rows,
+                table_width=key.table_width,
+                block_size=key.block_size,
+                scrap_block=-(-self.kv_tokens // key.block_size),
+                device=self.device,
+            )
+            return DecodeGraphs(self._decode_logits, inputs, key.max_rows, new_capturer())
+        except Exception as error:  # whatever the model's code does that a capture does not allow
+            return f"CUDA graphs were left out, steps are launched operation by operation: {_reason(error)}"
+
+    def _drop_graphs(self) -> None:
+        """Forget the graphs, and give back to the device what nothing uses any more."""
+        self._graphs = None
+        self._kept.clear()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what went wrong; of what the compiler's backend met, where it was that."""
+    error = getattr(error, "inner_exception", error)
+    return f"{type(error).__name__}: {(str(error).splitlines() or ['no reason given'])[0]}"
+
+
+EagerRunner = ModelRunner

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from inferdoc.engine.config import EngineConfig
@@ -28,6 +28,12 @@ class Row:
     """The step computes the last of the request's tokens, so its logits give the next one."""
     padding: bool = False
     """A finished row of a static batch: its last token is computed once more, for nothing."""
+    decodes: bool = field(init=False)
+    """It computes one output token. A prompt's last token alone is not a decode."""
+
+    def __post_init__(self) -> None:
+        beyond_prompt = self.request.num_computed >= self.request.prompt_length
+        object.__setattr__(self, "decodes", self.num_tokens == 1 and not self.padding and beyond_prompt)
 
     @property
     def start(self) -> int:
@@ -39,22 +45,45 @@ class Row:
         """Position after the last token of this step: K/V tokens of the request when it is done."""
         return self.start + self.num_tokens
 
-    @property
-    def decodes(self) -> bool:
-        """It computes one output token. A prompt's last token alone is not a decode."""
-        return self.num_tokens == 1 and not self.padding and self.start >= self.request.prompt_length
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Batch:
-    """What one step computes. `rows` is set by the scheduler, read by the runner, and given back to `update`."""
+    """What one step computes. Set by the scheduler, read by the runner and the log, given back to `update`."""
 
     rows: list[Row]
     block_size: int
+    starts: list[int] = field(init=False)
+    """Of each row, as they are before the step: `update` moves the requests on."""
+    ends: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # `row.start` and `row.end`, which as property calls take three times as long.
+        self.starts = [row.request.num_computed - 1 if row.padding else row.request.num_computed for row in self.rows]
+        self.ends = [start + row.num_tokens for start, row in zip(self.starts, self.rows, strict=True)]
 
     @property
     def num_tokens(self) -> int:
-        return sum(row.num_tokens for row in self.rows)
+        return sum(self.ends) - sum(self.starts)
+
+    def spread(self, sampled: Sequence[int]) -> Sequence[int | None]:
+        """A token for each row; ``None`` for those that do not sample."""
+        if len(sampled) == len(self.rows):
+            return sampled
+        tokens = iter(sampled)
+        return [next(tokens) if row.samples else None for row in self.rows]
+
+    @property
+    def padded_rows(self) -> int:
+        return sum([row.padding for row in self.rows])
+
+    @property
+    def decode_rows(self) -> int:
+        return sum([row.decodes for row in self.rows])
+
+    @property
+    def context_tokens(self) -> int:
+        """K/V tokens that the rows attend to."""
+        return sum(self.ends)
 
 
 class Scheduler:
@@ -102,35 +131,48 @@ class Scheduler:
             self.running.remove(request)
         elif request in self.waiting:
             self.waiting.remove(request)
-        self.kv.free(request)
+        self._release(request)
 
     def schedule(self) -> Batch:
         """Choose the next step's rows; all of them have the KV blocks that the step writes."""
         rows: list[Row] = []
-        budget = self.config.max_num_batched_tokens
-        for request in list(self.running):
-            if request not in self.running:
-                continue  # preempted for a request before it
-            if request.finished:
-                rows.append(Row(request, 1, samples=False, padding=True))
-                budget -= 1
+        budget = self._go_on(self.running, rows, self.config.max_num_batched_tokens)
+        self._admit(rows, budget)
+        return Batch(rows, self.config.block_size)
+
+    def _go_on(self, requests: list[Request], rows: list[Row], budget: int) -> int:
+        """Add the rows of running requests; returns what they leave of the budget.
+
+        Preemption shortens `running` from its end, so the loop over it just ends earlier.
+        """
+        size = self.config.block_size
+        for request in requests:
+            row = request.steady
+            if row is None:
+                row = self._prompt_row(request, rows, budget)
+                if row is None or not self._grow(request, row.num_tokens):
+                    continue
+            # Only a block's first token needs a new block.
+            elif request.num_computed % size == 0 and not row.padding and not self._grow(request, 1):
                 continue
-            tokens = self._share(request, budget, prefills=any(row.num_tokens > 1 for row in rows))
-            if tokens and self._grow(request, tokens):
-                rows.append(Row(request, tokens, samples=tokens == request.to_compute))
-                budget -= tokens
-        while self.waiting and len(self.running) < self.config.max_num_seqs and self._admits():
+            rows.append(row)
+            budget -= row.num_tokens
+        return budget
+
+    def _admit(self, rows: list[Row], budget: int) -> None:
+        """Add the rows of waiting requests, in order, as far as places, budget and KV go."""
+        while self.waiting and budget > 0 and len(self.running) < self.config.max_num_seqs and self._admits():
             request = self.waiting[0]
-            if budget <= 0 or not self.kv.admit(request):
+            if not self.kv.admit(request, self.running):
                 break
-            tokens = self._share(request, budget, prefills=any(row.num_tokens > 1 for row in rows))
-            if not tokens:
-                self.kv.free(request)
+            row = self._prompt_row(request, rows, budget)
+            if row is None:
+                self._release(request)
+                request.num_computed = 0
                 break
             self.running.append(self.waiting.popleft())
-            rows.append(Row(request, tokens, samples=tokens == request.to_compute))
-            budget -= tokens
-        return Batch(rows, self.config.block_size)
+            rows.append(row)
+            budget -= row.num_tokens
 
     def update(self, batch: Batch, sampled: Sequence[int], now: float) -> None:
         """Account for a finished step.
@@ -139,41 +181,61 @@ class Scheduler:
             sampled: one token for each row that samples, in the order of the rows.
             now: when the tokens were there, in seconds on the clock of the run.
         """
-        tokens = iter(sampled)
-        for row in batch.rows:
-            request = row.request
-            token = next(tokens) if row.samples else None
-            if row.padding or request.aborted:
+        size = self.config.block_size
+        finished = False
+        for row, token in zip(batch.rows, batch.spread(sampled), strict=True):
+            request, added = row.request, row.num_tokens
+            if request.aborted or row.padding:
                 continue
-            request.num_computed += row.num_tokens
-            self.kv.publish(request)
+            computed = request.num_computed = request.num_computed + added
+            if computed % size < added:  # it filled a block
+                self.kv.publish(request)
             if token is not None:
+                times = request.token_times
                 request.tokens.append(token)
-                request.token_times.append(now)
-        self._retire()
+                times.append(now)
+                if request.steady is None:
+                    request.steady = Row(request, 1, samples=True)
+                if len(times) == request.output_length:
+                    finished = True
+        self._retire(finished)
 
-    def _share(self, request: Request, budget: int, *, prefills: bool) -> int:
-        """Tokens of the request that this step computes; 0: none."""
-        wanted = request.to_compute
-        if self.config.enable_chunked_prefill or wanted == 1:
-            return max(0, min(wanted, budget))
+    def _prompt_row(self, request: Request, rows: list[Row], budget: int) -> Row | None:
+        """The step's part of a prompt, or of what is recomputed after a preemption; ``None``: nothing in this step."""
+        tokens = request.to_compute
+        if self.config.enable_chunked_prefill:
+            tokens = min(tokens, budget)
         # A whole prompt goes in one piece; one larger than the budget runs where no other prompt does.
-        return wanted if wanted <= budget or not prefills else 0
+        elif tokens > budget and any(row.num_tokens > 1 for row in rows):
+            return None
+        return Row(request, tokens, samples=tokens == request.to_compute) if tokens > 0 else None
 
     def _admits(self) -> bool:
         """Whether the batching policy takes a new request now."""
         return True
 
-    def _retire(self) -> None:
-        for request in [r for r in self.running if r.finished]:
-            self.running.remove(request)
-            self.kv.free(request)
+    def _retire(self, finished: bool) -> None:
+        """Let finished requests go.
+
+        Args:
+            finished: some request got its last token in this step.
+        """
+        if finished:
+            for request in self.running:
+                if request.finished:
+                    self._release(request)
+            self.running = [request for request in self.running if not request.finished]
+
+    def _release(self, request: Request) -> None:
+        """Give back what the request holds: finished, preempted or aborted, every request comes by here. Idempotent."""
+        self.kv.free(request)
+        request.steady = None
 
     def _grow(self, request: Request, tokens: int) -> bool:
         """Room for the request's tokens, preempting from the newest; False where the request itself had to go."""
         while not self.kv.grow(request, tokens):
             victim = self.running.pop()
-            self.kv.free(victim)
+            self._release(victim)
             if not victim.finished:
                 victim.num_computed = 0
                 victim.preemptions += 1
@@ -208,10 +270,28 @@ class StaticScheduler(Scheduler):
     def _admits(self) -> bool:
         return self.waiting[0] in self._batch
 
-    def _retire(self) -> None:
+    def _retire(self, finished: bool) -> None:
         if all(request.finished for request in self.running):
-            super()._retire()
+            super()._retire(True)
+        elif finished:
+            for request in self.running:
+                if request.finished:
+                    request.steady = Row(request, 1, samples=False, padding=True)
+
+
+class PrefillFirstScheduler(Scheduler):
+    """Prefill first: while a prompt can be computed a step computes prompts alone, and the running decodes wait."""
+
+    def schedule(self) -> Batch:
+        rows: list[Row] = []
+        prompts = [request for request in self.running if request.steady is None]
+        budget = self._go_on(prompts, rows, self.config.max_num_batched_tokens)
+        self._admit(rows, budget)
+        if not rows:
+            self._go_on(self.running, rows, budget)
+        return Batch(rows, self.config.block_size)
 
 
 def make_scheduler(config: EngineConfig) -> Scheduler:
-    return {"continuous": Scheduler, "static": StaticScheduler}[config.batching](config)
+    schedulers = {"continuous": Scheduler, "prefill-first": PrefillFirstScheduler, "static": StaticScheduler}
+    return schedulers[config.batching](config)

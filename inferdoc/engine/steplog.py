@@ -25,6 +25,10 @@ class Step:
     context_tokens: int
     """K/V tokens that the step's rows attend to."""
     kv: KVUse
+    device_s: float | None = None
+    """Time on the device, where the runner measures it."""
+    bucket: int | None = None
+    """Batch size of the graph that was replayed; ``None``: the step was launched operation by operation."""
 
     @property
     def duration_s(self) -> float:

@@ -6,7 +6,7 @@ from inferdoc.models.checkpoint import Checkpoint, checkpoint_bytes
 from inferdoc.models.config_file import read_spec
 from inferdoc.models.embedded import EMBEDDED, bundled_trace_path, embedded_draft_path, embedded_path
 from inferdoc.models.layers import LayerKind, LayerSpec
-from inferdoc.models.loading import LoadedModel, load_model
+from inferdoc.models.loading import LoadedModel, load_model, model_without_weights, sequence_start
 from inferdoc.models.spec import ModelSpec
 from inferdoc.models.support import check_supported
 
@@ -23,5 +23,7 @@ __all__ = [
     "embedded_draft_path",
     "embedded_path",
     "load_model",
+    "model_without_weights",
     "read_spec",
+    "sequence_start",
 ]

@@ -204,6 +204,8 @@ def _state_layer(fields: Fields) -> LayerSpec:
                 fields.number("intermediate_size") if "mamba" in fields.text_type else None
             ) or expand * fields.hidden_size
         return LayerSpec("state", conv_elements=channels * kernel_size, recurrent_elements=inner * state)
+    if fields.text_type == "minimax":
+        return LayerSpec("state", recurrent_elements=fields.heads * fields.head_dim**2)
     window = fields.number("conv_L_cache")
     if window:
         return LayerSpec("state", conv_elements=fields.hidden_size * window)

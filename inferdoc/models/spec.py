@@ -194,7 +194,11 @@ def _dtype(fields: Fields, scheme: Scheme | None, stored: str | None) -> tuple[s
 def _layer_notes(layers: tuple[LayerSpec, ...]) -> list[str]:
     notes = []
     if any(layer.kind == "mla" for layer in layers):
-        notes.append("MLA: the latent cache is sized; the bundled engine stores keys and values of every head instead")
+        times = kv_bytes(layers, 1, dtype="bfloat16", uncompressed=True) / kv_bytes(layers, 1, dtype="bfloat16")
+        notes.append(
+            "MLA: the latent cache is sized; the bundled engine stores keys and values of every head, uncompressed: "
+            f"{times:.3g} x what the latent cache holds, so its capacity numbers do not transfer"
+        )
     if any(layer.window for layer in layers):
         notes.append("sliding windows: the bundled engine does not free the tokens outside a window")
     return notes

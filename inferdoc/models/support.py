@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 _OWN_ATTENTION = {
     "big_bird",
     "bloom",
-    "ctrl",
     "falcon",
     "RefinedWeb",
     "RefinedWebModel",

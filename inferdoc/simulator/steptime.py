@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.scheduler import Batch
 from inferdoc.engine.steplog import Step
 
@@ -82,13 +83,16 @@ class ModelledRunner:
         self.times = times
         self.clock = clock
 
+    def configure(self, config: EngineConfig) -> None:
+        """The modelled times know of no configuration."""
+
     def execute(self, batch: Batch) -> list[int]:
-        rows = batch.rows
+        rows = batch.decode_rows + batch.padded_rows
         self.clock.advance(
             self.times.seconds(
-                prefill_tokens=sum(row.num_tokens for row in rows if not (row.decodes or row.padding)),
-                decode_rows=sum(row.decodes or row.padding for row in rows),
-                context_tokens=sum(row.end for row in rows),
+                prefill_tokens=batch.num_tokens - rows,
+                decode_rows=rows,
+                context_tokens=batch.context_tokens,
             )
         )
-        return [0] * sum(row.samples for row in rows)
+        return [0] * sum([row.samples for row in batch.rows])

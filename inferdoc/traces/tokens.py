@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,22 +18,27 @@ _ROW, _BLOCK = 0, 1
 """First word after the seed: ids of rows and of blocks never come from the same stream."""
 
 
-def tokenize(trace: Trace, encode: Encode) -> Trace:
+def tokenize(trace: Trace, encode: Encode, begin: Sequence[int] = ()) -> Trace:
     """Token ids of the texts, and lengths counted from them; rows without text stay as they are.
 
-    `encode` is the model's tokenizer over a list of texts. Recorded counts of another tokenizer are replaced, and a
+    `encode` is the model's tokenizer over a list of texts, without special tokens of its own. `begin`: ids (a
+    beginning-of-sequence token) that stand before each prompt, once: a text that spells them out gets no second one.
+    Recorded counts of another tokenizer are replaced, and a
     recorded number of cached tokens that no longer fits its prompt becomes unknown.
     """
     if not trace.has("prompt_text"):
         return trace
     rows = trace.rows
-    for text, ids, count in (
+    for text, name, count in (
         ("prompt_text", "prompt_ids", "input_tokens"),
         ("output_text", "output_ids", "output_tokens"),
     ):
-        encoded = pl.Series(_encode(rows[text], encode), dtype=pl.List(pl.Int64))
+        ids_of = _encode(rows[text], encode)
+        if text == "prompt_text":
+            ids_of = [_begun(ids, list(begin)) if ids else ids for ids in ids_of]
+        encoded = pl.Series(ids_of, dtype=pl.List(pl.Int64))
         rows = rows.with_columns(
-            pl.coalesce(encoded, ids).alias(ids), pl.coalesce(encoded.list.len().cast(pl.Int64), count).alias(count)
+            pl.coalesce(encoded, name).alias(name), pl.coalesce(encoded.list.len().cast(pl.Int64), count).alias(count)
         )
     rows = rows.with_columns(
         pl.when(pl.col("cached_tokens") <= pl.col("input_tokens")).then("cached_tokens").alias("cached_tokens")
@@ -47,6 +52,10 @@ def tokenize(trace: Trace, encode: Encode) -> Trace:
     return replace(trace, rows=rows, notes=notes).without(
         (pl.col("output_tokens") == 0) | (pl.col("input_tokens") == 0), "texts that make no token"
     )
+
+
+def _begun(ids: list[int], begin: list[int]) -> list[int]:
+    return ids if ids[: len(begin)] == begin else begin + ids
 
 
 def _encode(texts: pl.Series, encode: Encode) -> list[list[int] | None]:

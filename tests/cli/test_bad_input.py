@@ -126,4 +126,55 @@ def test_more_context_than_the_model_has(call: Call) -> None:
 
 
 def test_block_size_that_is_no_power_of_two(call: Call) -> None:
-    expect(call("diagnose", "--block-size", "24"), "block_size is 24", "power of two")
+    expect(call("diagnose", "--block-size", "24"), "--block-size 24", "power of two")
+
+
+def test_token_budget_below_the_block_size(call: Call) -> None:
+    result = call("diagnose", "--max-num-batched-tokens", "16", "--block-size", "32")
+    expect(result, "--max-num-batched-tokens 16 is below --block-size 32", "at least 32")
+
+
+def test_token_budget_below_the_sequences(call: Call) -> None:
+    result = call("diagnose", "--max-num-batched-tokens", "16", "--max-num-seqs", "17")
+    expect(result, "--max-num-batched-tokens 16 is below --max-num-seqs 17")
+
+
+def test_triton_attention_without_a_card(call: Call) -> None:
+    expect(call("diagnose", "--device", "cpu", "--attention-backend", "triton"), "triton needs a CUDA card", "torch")
+
+
+def test_graphs_without_a_card(call: Call) -> None:
+    expect(call("diagnose", "--device", "cpu", "--no-enforce-eager"), "--no-enforce-eager", "CUDA card")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "complex64"])
+def test_a_type_that_the_engine_does_not_run(call: Call, dtype: str) -> None:
+    expect(call("diagnose", "--dtype", dtype), dtype)
+
+
+def test_more_kv_blocks_than_memory_holds(call: Call) -> None:
+    result = call("diagnose", "--device", "cpu", "--kv-blocks", "100000000")
+    expect(result, "--kv-blocks 100000000 takes 2,457,600,000,000 bytes", "are available", "at most --kv-blocks")
+
+
+def test_fewer_kv_blocks_than_the_longest_request_needs(call: Call) -> None:
+    expect(call("diagnose", "--device", "cpu", "--kv-blocks", "1"), "--kv-blocks 1 holds 16 tokens", "would hold it")
+
+
+def test_out_of_memory_at_load_says_what_was_needed_and_what_would_fit(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    def fail(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of ..."
+        )
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", fail)
+    for module in ("inferdoc.preparation", "inferdoc.devices.exhaustion"):
+        monkeypatch.setattr(f"{module}.free_now", lambda _: 8 * 2**20)
+    result = call("diagnose", "--device", "cpu", "--dtype", "float32")
+    expect(result, "2.50 GiB asked for", "8.0 MiB free", "10,558,464 bytes", "--dtype bfloat16 (weights 5.0 MiB)")
+    assert "--max-num-batched-tokens" not in result[2]  # the weights alone are too large

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from inferdoc.evidence import Diagnosis, read_evidence
+from inferdoc.evidence import Basis, Diagnosis, read_evidence
 
 FILES = {"report.html", "report.md", "evidence.json", "diagnosis.json"}
 
@@ -70,6 +70,50 @@ def test_every_pair_changed_one_field_at_equal_kv_with_the_same_outputs(
         assert len(changed) == 1
         assert comparison.changed.startswith(changed[0])
         assert comparison.outputs is None or comparison.outputs.identical == comparison.outputs.requests
+
+
+NO_STEPS = {"latency.bandwidth", "latency.matrix_rate"}
+"""Measured without a step of the engine."""
+
+
+def test_every_measurement_says_how_near_the_limit_the_engine_was(
+    finished: tuple[Path, subprocess.CompletedProcess[str], float],
+) -> None:
+    folder, _, _ = finished
+    evidence = read_evidence(folder / "evidence.json")
+    for comparison in evidence.comparisons.values():
+        fraction = comparison.roofline_fraction
+        assert fraction is not None, comparison.id
+        assert (fraction.value is None) == (fraction.reason is not None)
+        assert fraction.value is None or 0 < fraction.value < 2
+    # Counts and sizes are exact; shares of the roofline are it; the rest was timed.
+    timed = [
+        quantity
+        for quantity in evidence.quantities.values()
+        if quantity.basis is Basis.MEASURED and quantity.value is not None and not quantity.exact
+    ]
+    bare = {q.id for q in timed if q.roofline is None and not q.id.startswith(("latency.roofline", "latency.compute"))}
+    assert bare <= NO_STEPS
+    assert {"latency.tpot_b1", "latency.tpot_full_batch", "latency.ngram_breakeven"} <= {q.id for q in timed}
+    rooflines = [q.roofline for q in timed if q.roofline is not None]
+    for series in evidence.series:
+        if series.id in ("latency.tpot_by_batch", "latency.verify_cost"):
+            for line in series.lines:
+                assert line.roofline is not None, series.id
+                rooflines += line.roofline
+    assert all((limit.fraction is None) == (limit.reason is not None) for limit in rooflines)
+
+
+def test_the_terms_of_memory_add_up_to_the_budget(
+    finished: tuple[Path, subprocess.CompletedProcess[str], float],
+) -> None:
+    folder, _, _ = finished
+    quantities = read_evidence(folder / "evidence.json").quantities
+    names = ("weights", "activation_peak", "graphs", "outside_framework", "kv_pool", "memory_left")
+    parts = [quantities[f"fit.{name}_bytes"] for name in names]
+    assert sum(part.value or 0 for part in parts) == quantities["fit.budget_bytes"].value
+    assert all((part.value is None) == (part.reason is not None) for part in parts)
+    assert (quantities["fit.logits_bytes"].value or 0) <= (parts[1].value or 0)
 
 
 def test_the_report_is_told_again_from_the_evidence(

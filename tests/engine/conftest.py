@@ -62,6 +62,9 @@ class HashRunner:
         """For each step: (request id, tokens, padding) of its rows."""
         self.before_step: Callable[[Batch], None] = lambda batch: None
 
+    def configure(self, config: EngineConfig) -> None:
+        pass
+
     def execute(self, batch: Batch) -> list[int]:
         self.before_step(batch)
         self.batches.append([(row.request.id, row.num_tokens, row.padding) for row in batch.rows])
@@ -114,7 +117,11 @@ def serve() -> Callable[..., SimpleNamespace]:
 
         def check(batch: Batch) -> None:
             engine.scheduler.check_integrity()
-            assert [row.request for row in batch.rows] == engine.scheduler.running, "each running request has one row"
+            prompts = [row for row in batch.rows if row.request.steady is None]
+            if config.batching == "prefill-first" and prompts:
+                assert prompts == batch.rows, "decodes beside a prompt"
+            else:
+                assert [row.request for row in batch.rows] == engine.scheduler.running, "each running request has a row"
             if config.enable_chunked_prefill:
                 assert batch.num_tokens <= config.max_num_batched_tokens
             before_step(engine, batch)

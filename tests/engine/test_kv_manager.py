@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
 from inferdoc.engine.config import EngineConfig
@@ -113,12 +115,12 @@ def test_trap_21_only_computed_full_blocks_are_published():
     kv = manager(4, 2)
     request = Request(0, [1, 2, 3, 4, 5], 1)
     assert kv.admit(request)
-    assert kv.cache.match([1, 2, 3])[0] == []
+    assert kv.cache.match(array("i", [1, 2, 3]))[0] == []
     compute(kv, request, 1)
-    assert kv.cache.match([1, 2, 3])[0] == []
+    assert kv.cache.match(array("i", [1, 2, 3]))[0] == []
     compute(kv, request, 2)
-    assert len(kv.cache.match([1, 2, 3])[0]) == 1
-    assert len(kv.cache.match([1, 2, 3, 4, 5])[0]) == 1
+    assert len(kv.cache.match(array("i", [1, 2, 3]))[0]) == 1
+    assert len(kv.cache.match(array("i", [1, 2, 3, 4, 5]))[0]) == 1
 
 
 def test_trap_20_free_is_idempotent():
@@ -152,7 +154,7 @@ def test_admission_counts_pages_and_not_tokens():
     one, two = Request(0, [1], 1), Request(1, [2], 1)
     assert kv.admit(one)
     assert not kv.admit(two)
-    assert kv.use([(one, 2)], two) == KVUse(reserved=128, written=2, tail=126, external=0)
+    assert kv.use([2], two) == KVUse(reserved=128, written=2, tail=126, external=0)
     kv.free(one)
     assert kv.admit(two)
 
@@ -162,7 +164,7 @@ def test_tail_waste_of_two_small_requests_is_252_of_256():
     one, two = Request(0, [1], 1), Request(1, [2], 1)
     assert kv.admit(one)
     assert kv.admit(two)
-    assert kv.use([(one, 2), (two, 2)], None).tail == 252
+    assert kv.use([2, 2], None).tail == 252
 
 
 @pytest.mark.parametrize(("prompt", "output", "fits"), [(4, 5, True), (4, 6, False), (8, 1, True), (9, 1, False)])
@@ -190,7 +192,7 @@ def test_contiguous_reservations_take_consecutive_blocks_for_the_stated_tokens(r
     request = Request(0, [0] * 4, output, declared_max=declared)
     assert kv.admit(request)
     assert request.block_ids == list(range(tokens))
-    assert kv.use([(request, 4)], None) == KVUse(reserved=tokens, written=4, tail=0, external=0)
+    assert kv.use([4], None) == KVUse(reserved=tokens, written=4, tail=0, external=0)
 
 
 def test_a_reservation_is_rounded_up_to_whole_blocks():
@@ -198,7 +200,7 @@ def test_a_reservation_is_rounded_up_to_whole_blocks():
     request = Request(0, [0] * 3, 2, declared_max=2)
     assert kv.admit(request)
     assert request.block_ids == [0, 1]
-    assert kv.use([(request, 3)], None) == KVUse(reserved=8, written=3, tail=1, external=0)
+    assert kv.use([3], None) == KVUse(reserved=8, written=3, tail=1, external=0)
 
 
 def test_external_fragmentation_is_free_room_without_a_run():
@@ -211,7 +213,7 @@ def test_external_fragmentation_is_free_room_without_a_run():
     large = Request(9, [0] * 7, 1, declared_max=1)
     assert not kv.admit(large)
     assert large.block_ids == []
-    held = [(small[0], 3), (small[2], 3)]
+    held = [3, 3]
     assert kv.use(held, large) == KVUse(reserved=8, written=6, tail=2, external=8)
     fits = Request(10, [0] * 3, 1, declared_max=1)
     assert kv.use(held, fits).external == 0
@@ -225,9 +227,10 @@ def test_external_fragmentation_is_free_room_without_a_run():
 
 def test_shared_blocks_count_once_in_the_use():
     kv = manager(8, 2)
-    one, two = served(kv, [1, 2, 3, 4, 5]), Request(1, [1, 2, 3, 4, 5], 1)
+    served(kv, [1, 2, 3, 4, 5])
+    two = Request(1, [1, 2, 3, 4, 5], 1)
     assert kv.admit(two)
-    assert kv.use([(one, 5), (two, 5)], None) == KVUse(reserved=8, written=4 + 1 + 1, tail=2, external=0)
+    assert kv.use([5, 5], None) == KVUse(reserved=8, written=4 + 1 + 1, tail=2, external=0)
 
 
 def test_trap_5_a_resumed_request_hits_its_own_blocks_and_keeps_its_first_count():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
@@ -138,7 +140,7 @@ class KVMachine(RuleBasedStateMachine):
         self.kv.check_integrity(self.held)
         free = sum(self.is_free(block) for block in range(self.kv.pool.num_blocks))
         assert self.kv.pool.num_free == free
-        use = self.kv.use([(request, request.num_computed) for request in self.held], None)
+        use = self.kv.use([request.num_computed for request in self.held], None)
         written = {
             (request.block_ids[position // self.size], position % self.size)
             for request in self.held
@@ -156,7 +158,7 @@ class KVMachine(RuleBasedStateMachine):
             assert self.content[block] == prefix
             key = ROOT
             for start in range(0, len(prefix), self.size):
-                key = chain_key(key, prefix[start : start + self.size])
+                key = chain_key(key, array("i", prefix[start : start + self.size]).tobytes())
             assert self.kv.cache._by_key[key] == block
         for request in self.held:
             for index in range(request.num_computed // self.size):

@@ -13,7 +13,9 @@ from inferdoc.engine.request import Request
 def loads(draw):
     block_size = draw(st.sampled_from([1, 2, 4, 8]))
     longest = draw(st.integers(4, 24))
-    reservation = draw(st.sampled_from(["paged", "paged", "paged", "max-model-len", "per-request"]))
+    reservation = draw(
+        st.sampled_from(["paged", "paged", "paged", "peak-forecast", "peak-forecast", "max-model-len", "per-request"])
+    )
     max_num_seqs = draw(st.integers(1, 5))
     config = EngineConfig(
         max_model_len=longest,
@@ -21,10 +23,10 @@ def loads(draw):
         block_size=block_size,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=draw(st.integers(max_num_seqs, 20)),
-        batching=draw(st.sampled_from(["continuous", "static"])),
+        batching=draw(st.sampled_from(["continuous", "prefill-first", "static"])),
         enable_chunked_prefill=draw(st.booleans()),
         reservation=reservation,
-        enable_prefix_caching=reservation == "paged" and draw(st.booleans()),
+        enable_prefix_caching=reservation in ("paged", "peak-forecast") and draw(st.booleans()),
     )
     requests = []
     for number in range(draw(st.integers(1, 8))):
@@ -49,7 +51,7 @@ def test_trap_19_random_loads_give_the_tokens_of_each_prompt_alone(serve, load):
         assert computed > needed
     for step in run.steps:
         assert 0 < step.kv.written <= step.kv.reserved <= config.kv_tokens
-        if config.reservation == "paged" and step.prefill_tokens == 0:
+        if config.reservation in ("paged", "peak-forecast") and step.prefill_tokens == 0:
             assert step.kv.reserved - step.kv.written <= step.running * (config.block_size - 1)
 
 

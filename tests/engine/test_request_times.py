@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from inferdoc.engine.config import EngineConfig
@@ -32,7 +34,7 @@ def test_times_of_one_request(serve):
 def test_the_first_token_is_no_inter_token_gap():
     """vllm-project/vllm#7242: times 0, 2.0, 2.1, 2.2: TTFT 2.0, ITL 0.1, TPOT 0.1."""
     request = Request(0, [1], 3)
-    request.tokens += [1, 2, 3]
+    request.tokens.extend([1, 2, 3])
     request.token_times += [2.0, 2.1, 2.2]
     assert request.ttft_s == 2.0
     assert request.itl_s == pytest.approx([0.1, 0.1])
@@ -122,3 +124,25 @@ def test_steps_report_what_they_attend_to_and_hold(serve):
         (0, 2, 2, 10),
     ]
     assert [(s.kv.reserved, s.kv.written, s.kv.tail) for s in run.steps] == [(12, 8, 4), (12, 10, 2)]
+
+
+def test_steps_carry_the_bucket_and_the_device_time_that_the_runner_knows(hash_model):
+    clock = hash_model.Clock()
+    runner = hash_model.Runner(clock, lambda batch: 1.0)
+    assert {(s.bucket, s.device_s) for s in Engine(runner, CONFIG, clock).run([Request(0, [1], 2)]).steps} == {
+        (None, None)
+    }
+    runner.before_step = lambda batch: vars(runner).update(last_bucket=batch.num_tokens, last_device_s=0.5)
+    steps = Engine(runner, CONFIG, clock).run([Request(0, [1] * 4, 2)]).steps
+    assert [(s.bucket, s.device_s) for s in steps] == [(4, 0.5), (1, 0.5)]
+
+
+def test_every_engine_configures_its_runner(hash_model):
+    clock = hash_model.Clock()
+    runner = hash_model.Runner(clock, lambda batch: 1.0)
+    seen = []
+    runner.configure = seen.append
+    other = replace(CONFIG, block_size=8)
+    Engine(runner, CONFIG, clock)
+    Engine(runner, other, clock)
+    assert seen == [CONFIG, other]

@@ -69,7 +69,7 @@ def test_without_chunking_every_prompt_is_one_row(serve, caching):
 @pytest.mark.parametrize("blocks", range(5, 13))
 @pytest.mark.parametrize("budget", [4, 5, 64])
 @pytest.mark.parametrize("caching", [False, True])
-@pytest.mark.parametrize("batching", ["continuous", "static"])
+@pytest.mark.parametrize("batching", ["continuous", "prefill-first", "static"])
 def test_trap_5_a_tiny_pool_preempts_and_gives_the_same_tokens(serve, blocks, budget, caching, batching):
     """`serve` compares every output with the hash model's, which knows no pool."""
     config = replace(
@@ -98,6 +98,13 @@ def test_trap_5_the_newest_request_is_preempted_and_comes_back_first(serve):
     assert requests[2].scheduled_s == requests[3].scheduled_s == 0.0
     # Both hold a first token already: they come back with 5 tokens to compute, in their first order.
     assert [(i, n) for i, n, _ in run.runner.batches[5]] == [(2, 5), (3, 5)]
+
+
+def test_a_block_that_a_chunk_filled_in_passing_can_be_hit_in_the_next_step(serve):
+    """Blocks of 4: the first prompt's 6 tokens fill one and begin another."""
+    requests = [Request(0, [1, 2, 3, 4, 5, 6], 2), Request(1, [1, 2, 3, 4, 9], 2, arrival_s=0.5)]
+    serve(replace(BASE, enable_prefix_caching=True), requests)
+    assert [request.num_cached for request in requests] == [0, 4]
 
 
 def test_trap_6_a_chunk_that_does_not_end_the_tokens_samples_nothing(serve):
@@ -129,7 +136,7 @@ def test_a_request_that_stays_short_fails_the_run(serve):
         serve(BASE, [Request(0, [1, 2], 6), Request(1, [1, 2], 6)], before_step=lose_a_token)
 
 
-@pytest.mark.parametrize("batching", ["continuous", "static"])
+@pytest.mark.parametrize("batching", ["continuous", "prefill-first", "static"])
 @pytest.mark.parametrize("caching", [False, True])
 @pytest.mark.parametrize("at_step", range(8))
 @pytest.mark.parametrize("victim", range(4))
@@ -178,7 +185,7 @@ def test_trap_20_a_request_aborted_before_it_came_is_not_served(serve):
 
 def test_an_aborted_request_has_no_end_to_end_time():
     request = Request(0, [1], 3)
-    request.tokens += [4, 5]
+    request.tokens.extend([4, 5])
     request.token_times += [1.0, 2.0]
     request.aborted = True
     assert request.finished
@@ -232,7 +239,7 @@ def test_a_decode_is_one_output_token(computed, tokens, padding, decodes):
 
 
 @pytest.mark.parametrize("reservation", ["max-model-len", "per-request"])
-@pytest.mark.parametrize("batching", ["continuous", "static"])
+@pytest.mark.parametrize("batching", ["continuous", "prefill-first", "static"])
 def test_contiguous_reservations_give_the_same_tokens_and_never_preempt(serve, reservation, batching):
     config = replace(BASE, num_kv_blocks=24, max_model_len=32, reservation=reservation, batching=batching)
     run = serve(config, mixed())

@@ -25,6 +25,8 @@ class Clock:
         self.time = when
 
 class Runner:
+    def configure(self, config):
+        pass
     def execute(self, batch):
         clock.time += 1.0
         return [7] * sum(row.samples for row in batch.rows)

@@ -17,7 +17,7 @@ CONFIG = EngineConfig(max_model_len=64, num_kv_blocks=16, max_num_seqs=2)
 
 def finished(id: int, arrival: float, times: list[float]) -> Request:
     request = Request(id, [1, 2], len(times), arrival)
-    request.tokens += [0] * len(times)
+    request.tokens.extend([0] * len(times))
     request.token_times = times
     return request
 

@@ -30,13 +30,13 @@ def make_context(left_s: float = 1e9) -> Any:
         left_s=left_s,
         saturation={},
         runs={},
-        roofline_fraction=lambda seconds, **_: None,
+        predicted=False,
     )
 
 
 def make_run(config: EngineConfig, output: list[int]) -> RunResult:
     request = Request(0, [1, 2, 3], len(output))
-    request.tokens += output
+    request.tokens.extend(output)
     return RunResult(config, [request], [], 1.0)
 
 
@@ -171,7 +171,7 @@ def test_requests_cut_short_have_no_outputs_to_compare() -> None:
     def trial(context: Any, pair: Pair, config: EngineConfig) -> Trial:
         run = make_run(config, [7, 8])
         cut = Request(1, [1], 10)
-        cut.tokens += [5] * (3 if config.enable_prefix_caching else 4)
+        cut.tokens.extend([5] * (3 if config.enable_prefix_caching else 4))
         run.requests.append(cut)
         return Trial(values={"throughput": 1.0}, run=run)
 

@@ -49,6 +49,7 @@ def make_context(trace: Trace, left_s: float, **config: Any) -> ProbeContext:
         memory=None,  # type: ignore[arg-type]
         kv_capacity_tokens=10**6,
         bandwidth=None,  # type: ignore[arg-type]
+        matmul=None,
         sweep=fixed,  # type: ignore[arg-type]
         real_outputs=False,
         found=Collector(),

@@ -24,7 +24,7 @@ QUANTITIES = {
     "fit": "budget_bytes weights_bytes activation_peak_bytes outside_framework_bytes kv_bytes_per_token "
     "kv_capacity_tokens weights_fraction fits longest_request_tokens kv_demand_p50_tokens kv_demand_p99_tokens "
     "kv_headroom devices_needed weights_int8_bytes weights_int4_bytes kv_fp8_bytes_per_token student_parameters "
-    "int8_weight_saving kv_fp8_saving",
+    "int8_weight_saving kv_fp8_saving logits_bytes graphs_bytes kv_pool_bytes memory_left_bytes",
     "prefix": "ideal_hit_rate ideal_hit_rate_slice measured_hit_rate shared_request_share median_shared_tokens "
     "compulsory_share",
     "variance": "output_cv output_p50_tokens output_p99_tokens static_waste queue_behind_long_share",
@@ -32,7 +32,7 @@ QUANTITIES = {
     "budget_binds pays_below_tokens best_block_size tail_waste_b16 tail_waste_b32 tail_waste_b64 tail_waste_b128",
     "latency": "tpot_b1 tpot_at_load tpot_full_batch slo_share batch_in_slo bandwidth roofline_b1 roofline_max_batch "
     "launch_share ngram_acceptance ngram_tokens_per_step ngram_breakeven attention_share repeated_4grams "
-    "kv_share_of_step_bytes",
+    "kv_share_of_step_bytes matrix_rate compute_b1 compute_max_batch",
     "disagg": "itl_stall_unchunked itl_stall_chunked itl_steady stall_ratio_chunked prefill_s_per_s decode_s_per_s "
     "replicas_needed itl_slo_margin input_output_ratio",
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from inferdoc.evidence import Basis, Conclusion, Finding, Outputs, Quantity, Question, Truth
+from inferdoc.evidence import Basis, Conclusion, Finding, Outputs, Quantity, Question, Roofline, Truth
 from inferdoc.rules import diagnose, load_pack
 
 RECOMMENDED = Conclusion.RECOMMENDED
@@ -157,6 +157,16 @@ def test_an_engine_off_the_limit_is_a_mark_beside_the_conclusion(make: Any, judg
     prefix(make, UP, UP).compare("prefix_caching.saturated", throughput=UP, engine_limited=True)
     finding = judge.finding(make, "prefix-caching")
     assert (finding.conclusion, finding.marks, finding.confidence) == (RECOMMENDED, ["engine-limited"], "medium")
+
+
+def test_a_step_time_off_the_limit_marks_the_finding_that_rests_on_it(make: Any, judge: Any) -> None:
+    make.fits().known("latency.tpot_b1", 0.01)
+    tpot = make.quantities["latency.tpot_b1"]
+    for memory, marks in ((0.8, []), (0.3, ["engine-limited"])):
+        tpot.roofline = Roofline(fraction=memory, memory=memory, compute=0.1)
+        assert judge.finding(make, "quantization-for-latency").marks == marks
+    tpot.roofline = Roofline(fraction=0.1, compute=0.1, note="cache-resident: no MBU; a lower bound")
+    assert judge.finding(make, "quantization-for-latency").marks == ["cache-resident: no MBU"]
 
 
 def test_a_scaled_workload_and_an_overloaded_arm_are_marked(make: Any, judge: Any) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from inferdoc.engine.attention.layer import LayerPages, LayerSpec
+from inferdoc.engine.attention.operator import paged_attention
 
 NAME = "inferdoc_paged"
 _ATTRIBUTE = "inferdoc_layer"
@@ -36,6 +37,8 @@ def attention_forward(
         layer.specs.append(_spec(query, key, value, kwargs))
         layer.modules.append(module)
         return value.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
+    if torch.compiler.is_compiling():
+        return paged_attention(query[0], key[0], value[0], sinks, layer.number).unsqueeze(0), None
     layout = layer.state.layout
     assert layout is not None, "the runner sets the layout before the forward"
     layout.store(key[0], value[0], layer)

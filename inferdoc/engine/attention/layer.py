@@ -49,3 +49,5 @@ class LayerPages:
     values: Tensor
     spec: LayerSpec
     state: StepState
+    number: int = field(default=0, init=False)
+    """By which a compiled model names them."""

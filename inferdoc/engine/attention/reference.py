@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from inferdoc.engine.attention.layer import LayerPages, LayerSpec
-from inferdoc.engine.batch import StepInput
+from inferdoc.engine.batch import Ints, StepInput
 
 
 class TorchLayout:
@@ -27,17 +27,11 @@ class TorchLayout:
         self.slots = torch.from_numpy(step.slots).to(device)
         counts = step.query_starts[1:] - step.query_starts[:-1]
         decodes = (counts == 1).nonzero()[0]
-        self.chunks: list[Chunk] = []
-        tables = torch.from_numpy(step.block_tables).to(device)
-        offsets = torch.arange(step.block_size, device=device)
-        for row in (counts > 1).nonzero()[0]:
-            length = int(step.lengths[row])
-            blocks = tables[row, : -(-length // step.block_size)]
-            slots = (blocks[:, None] * step.block_size + offsets).reshape(-1)[:length]
-            begin, end = int(step.query_starts[row]), int(step.query_starts[row + 1])
-            self.chunks.append(Chunk(begin, end, slots))
+        self.chunks = chunks_of(step, (counts > 1).nonzero()[0], device)
         self.decode_tokens: Tensor | None = None
         if len(decodes):
+            tables = torch.from_numpy(step.block_tables).to(device)
+            offsets = torch.arange(step.block_size, device=device)
             lengths = torch.from_numpy(step.lengths[decodes]).to(device)
             longest = int(step.lengths[decodes].max())
             blocks = tables[torch.from_numpy(decodes).to(device), : -(-longest // step.block_size)]
@@ -66,6 +60,19 @@ class Chunk:
     slots: Tensor
 
 
+def chunks_of(step: StepInput, rows: Ints, device: torch.device) -> list[Chunk]:
+    """These rows of a step, one by one."""
+    tables = torch.from_numpy(step.block_tables).to(device)
+    offsets = torch.arange(step.block_size, device=device)
+    chunks = []
+    for row in rows:
+        length = int(step.lengths[row])
+        blocks = tables[row, : -(-length // step.block_size)]
+        slots = (blocks[:, None] * step.block_size + offsets).reshape(-1)[:length]
+        chunks.append(Chunk(int(step.query_starts[row]), int(step.query_starts[row + 1]), slots))
+    return chunks
+
+
 def paged_attention(
     query: Tensor, keys: Tensor, values: Tensor, layout: TorchLayout, spec: LayerSpec, sinks: Tensor | None = None
 ) -> Tensor:
@@ -83,25 +90,36 @@ def paged_attention(
     out = query.new_empty(tokens, heads, spec.value_dim)
     if layout.decode_tokens is not None:
         at = slice(None) if layout.all_decodes else layout.decode_tokens
-        rows = query[:, at].transpose(0, 1).unsqueeze(2)  # [R, H, 1, Dk]
+        # The query heads that share a KV head stand as so many queries of one head: its K/V are read once for all.
+        groups = heads // spec.kv_heads
+        rows = query[:, at].transpose(0, 1).reshape(-1, spec.kv_heads, groups, spec.key_dim)
         k = _gather(keys, layout.decode_slots).transpose(1, 2)  # [R, Hkv, L, Dk]
         v = _gather(values, layout.decode_slots).transpose(1, 2)
         visible = layout.decode_age >= 0
         if spec.window is not None:
             visible &= layout.decode_age < spec.window
-        out[at] = _attend(rows, k, v, visible[:, None, None, :], spec, sinks)[:, :, 0]
+        own = None if sinks is None else sinks.view(spec.kv_heads, groups)
+        out[at] = _attend(rows, k, v, visible[:, None, None, :], spec, own).flatten(1, 2)
     for chunk in layout.chunks:
-        k = _gather(keys, chunk.slots).transpose(0, 1).unsqueeze(0)
-        v = _gather(values, chunk.slots).transpose(0, 1).unsqueeze(0)
-        queries, length = chunk.end - chunk.begin, len(chunk.slots)
-        mask: Tensor | None = None
-        if queries < length or spec.window is not None:
-            at_position = torch.arange(length - queries, length, device=query.device)[:, None]
-            age = at_position - torch.arange(length, device=query.device)
-            mask = age >= 0 if spec.window is None else (age >= 0) & (age < spec.window)
-        rows = query[None, :, chunk.begin : chunk.end]
-        out[chunk.begin : chunk.end] = _attend(rows, k, v, mask, spec, sinks)[0].transpose(0, 1)
+        out[chunk.begin : chunk.end] = attend_chunk(query, keys, values, chunk, spec, sinks)
     return out
+
+
+def attend_chunk(
+    query: Tensor, keys: Tensor, values: Tensor, chunk: Chunk, spec: LayerSpec, sinks: Tensor | None
+) -> Tensor:
+    """One chunk's part of `paged_attention`: [its tokens, H, Dv]."""
+    k = _gather(keys, chunk.slots).transpose(0, 1).unsqueeze(0)
+    v = _gather(values, chunk.slots).transpose(0, 1).unsqueeze(0)
+    queries, length = chunk.end - chunk.begin, len(chunk.slots)
+    mask: Tensor | None = None
+    if queries < length or spec.window is not None:
+        at_position = torch.arange(length - queries, length, device=query.device)[:, None]
+        age = at_position - torch.arange(length, device=query.device)
+        mask = age >= 0 if spec.window is None else (age >= 0) & (age < spec.window)
+    rows = query[None, :, chunk.begin : chunk.end]
+    own = None if sinks is None else sinks.view(-1, 1)
+    return _attend(rows, k, v, mask, spec, own)[0].transpose(0, 1)
 
 
 def _gather(pages: Tensor, slots: Tensor) -> Tensor:
@@ -110,7 +128,10 @@ def _gather(pages: Tensor, slots: Tensor) -> Tensor:
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, spec: LayerSpec, sinks: Tensor | None) -> Tensor:
-    """[B, H, Q, Dk], [B, Hkv, L, Dk], [B, Hkv, L, Dv] -> [B, H, Q, Dv]; `mask` None: causal and square."""
+    """[B, H, Q, Dk], [B, Hkv, L, Dk], [B, Hkv, L, Dv] -> [B, H, Q, Dv].
+
+    `mask` None: causal and square. `sinks`: [H, Q] or [H, 1].
+    """
     grouped = q.shape[1] != k.shape[1]
     if spec.softcap is None and sinks is None:
         return functional.scaled_dot_product_attention(
@@ -125,7 +146,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, spec: LayerSpe
         mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
     scores = scores.masked_fill(~mask, float("-inf"))
     if sinks is not None:
-        sink = sinks.to(scores.dtype).view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+        sink = sinks.to(scores.dtype)[None, :, :, None].expand(*scores.shape[:-1], 1)
         scores = torch.cat([scores, sink], dim=-1)
     weights = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     return weights[..., : k.shape[-2]].to(v.dtype) @ v

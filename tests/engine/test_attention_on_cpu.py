@@ -1,14 +1,23 @@
-"""Paged attention against a plain numpy implementation that knows sequences and no pages."""
+"""Both CPU backends of paged attention against a plain numpy implementation that knows sequences and no pages."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shutil
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
-from inferdoc.engine.attention.layer import LayerSpec
+from inferdoc.engine.attention import cpu
+from inferdoc.engine.attention.cpu import (
+    FEW_QUERIES,
+    CpuLayout,
+    KernelUnavailableError,
+    load_kernel,
+    why_unavailable,
+)
+from inferdoc.engine.attention.layer import LayerPages, LayerSpec, StepState
 from inferdoc.engine.attention.reference import TorchLayout, paged_attention
 from inferdoc.engine.batch import StepInput
 from inferdoc.engine.request import Request
@@ -17,6 +26,7 @@ from inferdoc.engine.scheduler import Batch, Row
 MIXED = ((0, 9), (6, 5), (11, 1), (3, 1), (0, 1), (15, 1), (4, 2))
 """(K/V tokens already there, query tokens) of each row: whole prompt, chunks over a cached prefix, decodes."""
 DECODES = ((7, 1), (0, 1), (12, 1))
+C_FUNCTION = why_unavailable(torch.float32, torch.device("cpu")) is None
 
 
 def expected_attention(q, k, v, *, scale, window, softcap, sinks):
@@ -53,6 +63,12 @@ class Case:
         layout = TorchLayout(self.step, torch.device("cpu"))
         tensors = (self.query.to(dtype), self.keys.to(dtype), self.values.to(dtype))
         return paged_attention(*tensors, layout, self.spec, sinks).double().numpy()
+
+    def run_on_pages(self) -> np.ndarray:
+        """By the C function, which computes in float32."""
+        query, keys, values = self.query.float(), self.keys.float(), self.values.float()
+        sinks = None if self.sinks is None else self.sinks.float()
+        return CpuLayout(self.step).attend(query, LayerPages(keys, values, self.spec, StepState()), sinks).numpy()
 
 
 def make_case(
@@ -96,6 +112,8 @@ def make_case(
 
 def assert_equal(case: Case, tolerance: float = 1e-12) -> None:
     np.testing.assert_allclose(case.run(), case.expected, rtol=0, atol=tolerance)
+    if C_FUNCTION:
+        np.testing.assert_allclose(case.run_on_pages(), case.expected, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 4, 6, 7, 8])
@@ -176,3 +194,83 @@ def test_a_row_does_not_depend_on_the_rows_beside_it():
     after = case.run()
     assert not np.array_equal(before[0], after[0])
     assert np.array_equal(before[1:], after[1:])
+
+
+def test_the_c_function_computes_on_this_machine():
+    """Where this is skipped, the tests above have checked the torch path alone."""
+    reason = why_unavailable(torch.float32, torch.device("cpu"))
+    if reason:
+        pytest.skip(reason)
+    assert load_kernel() is load_kernel()
+
+
+@pytest.mark.skipif(not C_FUNCTION, reason="no C function on this machine")
+class TestCFunction:
+    @pytest.mark.parametrize("count", [FEW_QUERIES - 1, FEW_QUERIES, FEW_QUERIES + 1])
+    @pytest.mark.parametrize("start", [0, 3])
+    def test_verify_steps_and_chunks_around_the_change_of_paths(self, count, start):
+        assert_equal(make_case(((start, count), (5, 1)), groups=3, window=6))
+
+    def test_a_query_with_strides_of_its_own(self):
+        """The model hands over views of other memory layouts."""
+        case = make_case(DECODES, groups=2)
+        plain = case.run_on_pages()
+        case.query = case.query.transpose(0, 1).contiguous().transpose(0, 1)
+        np.testing.assert_array_equal(case.run_on_pages(), plain)
+        case.query = case.query.transpose(1, 2).contiguous().transpose(1, 2)
+        assert case.query.stride(2) != 1
+        np.testing.assert_array_equal(case.run_on_pages(), plain)
+
+    def test_scores_too_large_for_an_exponential(self):
+        case = make_case(DECODES)
+        case.spec = replace(case.spec, scale=1e4)
+        np.testing.assert_allclose(case.run_on_pages(), case.run(), rtol=0, atol=1e-4)
+
+    def test_store_writes_what_the_torch_path_writes(self):
+        case = make_case()
+        layer = LayerPages(torch.zeros(case.keys.shape), torch.zeros(case.values.shape), case.spec, StepState())
+        key, value = torch.randn(2, len(case.step.slots), 16), torch.randn(2, len(case.step.slots), 16)
+        CpuLayout(case.step).store(key, value, layer)
+        for token, slot in enumerate(case.step.slots.tolist()):
+            assert torch.equal(layer.keys[slot], key[:, token])
+            assert torch.equal(layer.values[slot], value[:, token])
+
+    def test_denormals_stay_on(self):
+        """A library linked for fast mathematics would switch them off for the whole process."""
+        make_case().run_on_pages()
+        assert torch.tensor(1e-40) * 0.5 > 0
+
+
+def test_without_a_compiler_there_is_a_reason(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(KernelUnavailableError, match="no C compiler"):
+        load_kernel.__wrapped__()
+
+
+@pytest.mark.parametrize(("dtype", "device", "reason"), [
+    (torch.float32, "meta", "the model is on meta"),
+    (torch.bfloat16, "cpu", "computes in float32, and the model is in bfloat16"),
+])  # fmt: skip
+def test_what_the_c_function_does_not_compute_has_a_reason(dtype, device, reason):
+    assert reason in why_unavailable(dtype, torch.device(device))
+
+
+@pytest.mark.skipif(not C_FUNCTION, reason="no C function on this machine")
+def test_a_compiler_that_fails_gives_its_last_words(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = tmp_path / "paged_cpu.c"
+    source.write_text("this is not C")
+    monkeypatch.setattr(cpu, "_SOURCE", source)
+    with pytest.raises(KernelUnavailableError, match="failed: "):
+        load_kernel.__wrapped__()
+    assert [path.suffix for path in (tmp_path / "inferdoc").iterdir()] == []
+
+
+@pytest.mark.skipif(not C_FUNCTION, reason="no C function on this machine")
+def test_it_is_compiled_once_for_a_machine(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    load_kernel.__wrapped__()
+    (library,) = (tmp_path / "inferdoc").iterdir()
+    written = library.stat().st_mtime_ns
+    load_kernel.__wrapped__()
+    assert library.stat().st_mtime_ns == written

@@ -1,0 +1,13 @@
+"""What the numbers were measured on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inferdoc.devices import Device, environment
+
+
+def machine(device: Device) -> dict[str, Any]:
+    """The known facts, without those that move from run to run."""
+    fields = environment(device).fields
+    return {name: field.value for name, field in fields.items() if field.state == "value" and name != "memory_free"}

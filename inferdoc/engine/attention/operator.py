@@ -1,0 +1,38 @@
+"""Attention as one operator, so that torch.compile traces around it instead of into it.
+
+To the compiler it is a function of its tensors. That it also writes K/V into pages stays hidden: they are read nowhere
+but in here, and each call's result feeds the next layer, so no call is dropped or moved before another.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor
+
+from inferdoc.engine.attention.layer import LayerPages
+
+_pages: WeakValueDictionary[int, LayerPages] = WeakValueDictionary()
+"""An operator's arguments are tensors and numbers, so the pages of its layer go by number."""
+
+
+def register(pages: LayerPages) -> None:
+    """Give a layer's pages the number by which a compiled model names them, for as long as they live."""
+    pages.number = id(pages)
+    _pages[pages.number] = pages
+
+
+@torch.library.custom_op("inferdoc::paged_attention", mutates_args=())
+def paged_attention(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, layer: int) -> Tensor:
+    """Store key [Hkv, T, Dk] and value [Hkv, T, Dv], attend with query [H, T, Dk]: [T, H, Dv]."""
+    pages = _pages[layer]
+    layout = pages.state.layout
+    assert layout is not None, "the runner sets the layout before the forward"
+    layout.store(key, value, pages)
+    return layout.attend(query, pages, sinks).contiguous()
+
+
+@paged_attention.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, layer: int) -> Tensor:
+    return query.new_empty(query.shape[1], query.shape[0], value.shape[2])

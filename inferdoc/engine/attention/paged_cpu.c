@@ -1,0 +1,105 @@
+/* Paged attention for a few queries a row, in float32: decodes, and the short verify steps of speculation.
+ *
+ * An item is one query token with the K/V tokens that it sees. K and V are read from their pages, once for all query
+ * heads that share a KV head. Only written places are touched: a query sees [first, length) of its row.
+ *
+ *   query    [tokens, heads, key_dim] by strides   keys    [slots, kv_heads, key_dim]
+ *   out      [tokens, heads, value_dim]            values  [slots, kv_heads, value_dim]
+ *   tables   [rows, width] blocks                  sinks   [heads] logits without a value, or NULL
+ */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+enum {
+    MANY_ITEMS = 16,
+    AHEAD = 8, /* tokens; the processor's own prefetching stops at the end of each 4 KiB page */
+    CACHE_LINE = 16 /* floats */
+};
+
+typedef struct {
+    int64_t items, width, kv_heads, groups, key_dim, value_dim, block_size;
+    int64_t query_head_stride, query_token_stride;
+    int64_t longest; /* K/V tokens of the longest item */
+    int64_t window;  /* 0: none */
+    float scale, softcap; /* softcap 0: none */
+} Shape;
+
+static int64_t slot(const Shape *shape, const int64_t *table, int64_t token) {
+    return table[token / shape->block_size] * shape->block_size + token % shape->block_size;
+}
+
+static void prefetch(const float *from, int64_t count) {
+    for (int64_t i = 0; i < count; i += CACHE_LINE) __builtin_prefetch(from + i);
+}
+
+/* One item, for the KV heads [begin, end): a token's heads stand side by side in memory, and are read so. */
+static void attend(const Shape *shape, const float *query, const float *keys, const float *values,
+                   const int64_t *table, int64_t length, int64_t begin, int64_t end, const float *sinks, float *out,
+                   float *scores) {
+    const int64_t groups = shape->groups, key_dim = shape->key_dim, value_dim = shape->value_dim;
+    const int64_t kv_heads = shape->kv_heads, longest = shape->longest;
+    const int64_t first = shape->window && length > shape->window ? length - shape->window : 0;
+    for (int64_t t = first; t < length; t++) {
+        const float *key = keys + (slot(shape, table, t) * kv_heads + begin) * key_dim;
+        if (t + AHEAD < length)
+            prefetch(keys + (slot(shape, table, t + AHEAD) * kv_heads + begin) * key_dim, (end - begin) * key_dim);
+        for (int64_t head = begin; head < end; head++, key += key_dim)
+            for (int64_t h = head * groups; h < (head + 1) * groups; h++) {
+                const float *q = query + h * shape->query_head_stride;
+                float sum = 0;
+                for (int64_t d = 0; d < key_dim; d++) sum += q[d] * key[d];
+                scores[h * longest + t] = sum * shape->scale;
+            }
+    }
+    for (int64_t h = begin * groups; h < end * groups; h++) {
+        float *s = scores + h * longest;
+        if (shape->softcap > 0)
+            for (int64_t t = first; t < length; t++) s[t] = tanhf(s[t] / shape->softcap) * shape->softcap;
+        float top = sinks ? sinks[h] : s[first];
+        for (int64_t t = first; t < length; t++) top = s[t] > top ? s[t] : top;
+        float sum = sinks ? expf(sinks[h] - top) : 0;
+        for (int64_t t = first; t < length; t++) sum += s[t] = expf(s[t] - top);
+        const float inverse = 1 / sum;
+        for (int64_t t = first; t < length; t++) s[t] *= inverse;
+        for (int64_t d = 0; d < value_dim; d++) out[h * value_dim + d] = 0;
+    }
+    for (int64_t t = first; t < length; t++) {
+        const float *value = values + (slot(shape, table, t) * kv_heads + begin) * value_dim;
+        if (t + AHEAD < length)
+            prefetch(values + (slot(shape, table, t + AHEAD) * kv_heads + begin) * value_dim, (end - begin) * value_dim);
+        for (int64_t head = begin; head < end; head++, value += value_dim)
+            for (int64_t h = head * groups; h < (head + 1) * groups; h++) {
+                const float weight = scores[h * longest + t];
+                float *o = out + h * value_dim;
+                for (int64_t d = 0; d < value_dim; d++) o[d] += weight * value[d];
+            }
+    }
+}
+
+/* Returns 0, or 1 where there is no memory for the scores. */
+int paged_attention(const Shape *shape, const float *query, const float *keys, const float *values,
+                    const int64_t *tables, const int64_t *tokens, const int64_t *rows, const int64_t *lengths,
+                    const float *sinks, float *out) {
+    int failed = 0;
+    const int64_t kv_heads = shape->kv_heads, heads = kv_heads * shape->groups;
+    /* Few items are shared out by their heads too, so that no thread is idle. */
+    const int64_t parts = shape->items < MANY_ITEMS ? kv_heads : 1, each = kv_heads / parts;
+#pragma omp parallel
+    {
+        float *scores = malloc(sizeof(float) * shape->longest * heads);
+        if (!scores) {
+#pragma omp atomic write
+            failed = 1;
+        }
+#pragma omp for collapse(2) schedule(static)
+        for (int64_t i = 0; i < shape->items; i++)
+            for (int64_t part = 0; part < parts; part++)
+                if (scores)
+                    attend(shape, query + tokens[i] * shape->query_token_stride, keys, values,
+                           tables + rows[i] * shape->width, lengths[i], part * each, (part + 1) * each, sinks,
+                           out + tokens[i] * heads * shape->value_dim, scores);
+        free(scores);
+    }
+    return failed;
+}

@@ -1,0 +1,33 @@
+"""The embedded model on its bundled trace, prepared once: real runs, small."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from inferdoc.devices import find_device
+from inferdoc.preparation import Options, prepare, read_workload
+from inferdoc.probes.context import Collector, ProbeContext
+from inferdoc.progress import Progress
+
+GIB = 2**30
+
+
+@pytest.fixture(scope="session")
+def prepared() -> ProbeContext:
+    """Leave it as it is: what a test changes it changes in a copy."""
+    options = Options(device="cpu", memory_bytes=4 * GIB, max_num_batched_tokens=64, max_num_seqs=4)
+    context = prepare(
+        options,
+        "float32",
+        read_workload(options),
+        find_device("cpu"),
+        budget_bytes=4 * GIB,
+        deadline=time.perf_counter() + 3600,
+        found=Collector(),
+        progress=Progress(),
+        between_runs=lambda: None,
+    )
+    assert context is not None
+    return context

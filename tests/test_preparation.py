@@ -1,0 +1,194 @@
+"""From options to a model on its pool: switches, limits of a step, the size of the pool, and memory that runs out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from inferdoc import preparation
+from inferdoc.devices import Device, find_device
+from inferdoc.diagnosis import _engine, _subject
+from inferdoc.engine.attention.layer import LayerSpec
+from inferdoc.engine.config import EngineConfig
+from inferdoc.engine.runner import EagerRunner
+from inferdoc.errors import InputError, ModelError
+from inferdoc.preparation import Options, StepLimits, Switches, prepare, read_workload
+from inferdoc.probes.context import Collector, ProbeContext
+from inferdoc.progress import Progress
+
+GIB = 2**30
+HEADS = LayerSpec(kv_heads=2, key_dim=64, value_dim=64, scale=0.125)
+CPU = find_device("cpu")
+CARD = replace(CPU, kind="cuda")
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    """A trace of short requests, the longest of 39 + 30 tokens."""
+    rows = "".join(f"{i / 10},{20 + i},{10 + 5 * (i % 5)}\n" for i in range(21))
+    (tmp_path / "t.csv").write_text("timestamp,prompt_tokens,completion_tokens\n" + rows)
+    return Options(trace=tmp_path / "t.csv", max_model_len=128, device="cpu")
+
+
+def run(options: Options, budget: int = GIB * 3 // 2, device: Device = CPU) -> ProbeContext | None:
+    return prepare(
+        options,
+        "float32",
+        read_workload(options),
+        device,
+        budget_bytes=budget,
+        deadline=time.perf_counter() + 3600,
+        found=Collector(),
+        progress=Progress(),
+        between_runs=lambda: None,
+    )
+
+
+def choose(options: Options, device: Device, spec: LayerSpec = HEADS, dtype: torch.dtype = torch.bfloat16) -> Switches:
+    return Switches.choose(options, device, [spec], dtype)
+
+
+def test_a_card_gets_triton_graphs_and_fusions_and_a_cpu_none_of_them() -> None:
+    assert choose(Options(), CARD) == Switches("triton", enforce_eager=False, enable_fusion=True, compile=False)
+    assert choose(Options(), CPU) == Switches("torch", enforce_eager=True, enable_fusion=False, compile=False)
+
+
+def test_what_is_asked_for_is_done() -> None:
+    asked = Options(attention_backend="torch", enforce_eager=False, enable_fusion=False, compile=True)
+    assert choose(asked, CARD) == Switches("torch", enforce_eager=False, enable_fusion=False, compile=True)
+    assert choose(Options(enforce_eager=True), CARD).attention_backend == "triton"
+
+
+@pytest.mark.parametrize(
+    ("spec", "dtype", "reason"),
+    [(replace(HEADS, key_dim=512), torch.bfloat16, "512"), (HEADS, torch.float64, "float64")],
+)
+def test_a_model_beyond_the_kernels_falls_back_with_a_note_or_is_refused_where_they_were_asked_for(
+    spec: LayerSpec, dtype: torch.dtype, reason: str
+) -> None:
+    chosen = choose(Options(), CARD, spec, dtype)
+    assert (chosen.attention_backend, chosen.enforce_eager) == ("torch", True)
+    assert reason in chosen.notes[0]
+    assert "eager" in chosen.notes[1]
+    with pytest.raises(ModelError, match=reason):
+        choose(Options(attention_backend="triton"), CARD, spec, dtype)
+
+
+def test_the_limits_of_a_step_come_from_the_user_or_the_device() -> None:
+    assert StepLimits.of(Options(), CPU, 4000) == StepLimits(tokens=256, sequences=8, largest=256)
+    assert StepLimits.of(Options(), CARD, 4000) == StepLimits(tokens=2048, sequences=64, largest=4000)
+    assert StepLimits.of(Options(max_num_batched_tokens=4), CPU, 9) == StepLimits(4, 4, 4)
+    assert StepLimits.of(Options(max_num_seqs=512), CPU, 9) == StepLimits(512, 512, 512)
+
+
+def test_less_is_first_without_whole_prompts_then_half_down_to_the_least() -> None:
+    limits = StepLimits.of(Options(), CARD, 4000)
+    seen = []
+    while (smaller := limits.less(Options())) is not None:
+        limits = smaller
+        seen.append((limits.largest, limits.sequences))
+    assert seen[:3] == [(2048, 64), (1024, 32), (512, 16)]
+    assert seen[-1] == (16, 2)  # a block, and two sequences
+    fixed = Options(max_num_seqs=64, max_num_batched_tokens=2048)
+    assert StepLimits(2048, 64, 2048).less(fixed) is None
+
+
+def test_a_fixed_pool_is_what_was_asked_for(options: Options) -> None:
+    context = run(replace(options, kv_blocks=9))
+    assert context is not None
+    assert (context.base.num_kv_blocks, context.runner.kv_tokens) == (9, 144)
+    assert context.kv_capacity_tokens == 144
+    assert context.memory.kv_pool == 144 * context.runner.kv_bytes_per_token
+
+
+def test_a_fixed_pool_that_does_not_fit_is_refused_with_the_number_that_would(options: Options) -> None:
+    with pytest.raises(
+        InputError, match=r"--kv-blocks 10000000 takes 245,760,000,000 bytes; [\d,]+ are available"
+    ) as no:
+        run(replace(options, kv_blocks=10_000_000))
+    most = int(str(no.value).rpartition("at most --kv-blocks ")[2].split()[0])
+    assert 0 < most < 10_000_000
+    assert most * 16 * 1536 < GIB * 3 // 2
+
+
+def test_a_fixed_pool_that_does_not_hold_the_longest_request_is_refused_with_one_that_does(options: Options) -> None:
+    with pytest.raises(InputError, match=r"--kv-blocks 4 holds 64 tokens and the longest request has 69: .*blocks 5 "):
+        run(replace(options, kv_blocks=4))
+    assert run(replace(options, kv_blocks=5)) is not None
+
+
+def test_a_budget_without_room_for_the_longest_request_gives_nothing(options: Options) -> None:
+    assert run(options, budget=20 * 2**20) is None
+
+
+class Failing:
+    """Stands before a function: out of memory for the first `times` calls."""
+
+    def __init__(self, inner: Callable[..., Any], times: int) -> None:
+        self.inner, self.left = inner, times
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        self.left -= 1
+        if self.left >= 0:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB.")
+        return self.inner(*arguments, **named)
+
+
+@pytest.mark.parametrize("fusion", [False, True])
+@pytest.mark.parametrize("where", ["profile", "measure_sweep"])
+def test_a_step_that_does_not_fit_is_halved_and_said(
+    options: Options, monkeypatch: pytest.MonkeyPatch, where: str, fusion: bool
+) -> None:
+    monkeypatch.setattr(preparation, where, Failing(getattr(preparation, where), 2))
+    context = run(replace(options, enable_fusion=fusion))
+    assert context is not None
+    assert (context.base.max_num_batched_tokens, context.base.max_num_seqs) == (64, 2)
+    assert [note.split(" with steps of ")[1] for note in context.engine_notes] == [
+        "256 tokens and 8 sequences: went on with 128 and 4",
+        "128 tokens and 4 sequences: went on with 64 and 2",
+    ]
+    assert "2.50 GiB asked for" in context.engine_notes[0]
+    assert context.engine_notes[0] in _subject(options, context.spec, context).notes
+
+
+def test_where_nothing_can_be_halved_the_error_says_what_would_fit(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparation, "profile", Failing(lambda: None, 100))
+    with pytest.raises(ModelError) as failed:
+        run(replace(options, max_num_batched_tokens=64, max_num_seqs=4))
+    text = str(failed.value)
+    for part in ("2.50 GiB asked for", " free", "steps of 64 tokens", "--max-num-batched-tokens", "--dtype bfloat16"):
+        assert part in text
+
+
+def test_a_capture_that_fails_leaves_the_engine_eager_and_says_so(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoCapture:
+        def free_bytes(self) -> int | None:
+            return None
+
+        def capture(self, _: Callable[[], None]) -> Callable[[], None]:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(preparation, "EagerRunner", partial(EagerRunner, new_capturer=NoCapture))
+    context = run(replace(options, enforce_eager=False))
+    assert context is not None
+    assert any("CUDA graphs were left out" in note and "capturing" in note for note in context.engine_notes)
+    assert context.memory.graphs is None
+    assert _engine(context.base) == "inferdoc engine, torch attention, eager"
+
+
+def test_the_engine_is_called_by_what_it_does() -> None:
+    base = EngineConfig(max_model_len=64, num_kv_blocks=4)
+    assert _engine(base) == "inferdoc engine, torch attention, eager"
+    card = replace(base, attention_backend="triton", enforce_eager=False, enable_fusion=True, compile=True)
+    assert _engine(card) == "inferdoc engine, triton attention, CUDA graphs, fused operations, compiled"
