@@ -34,7 +34,7 @@ from inferdoc.engine.attention.reference import TorchLayout
 from inferdoc.engine.batch import StepInput
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.request import Request
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 from inferdoc.engine.scheduler import Batch, Row
 from inferdoc.models import load_model
 
@@ -175,7 +175,7 @@ def prefill_flops(config: dict[str, Any], tokens: int) -> float:
 
 
 def steps(
-    runner: EagerRunner, variant: Variant, sizes: Sizes, backend: str, vocabulary: int, bandwidth: float
+    runner: ModelRunner, variant: Variant, sizes: Sizes, backend: str, vocabulary: int, bandwidth: float
 ) -> dict[str, Any]:
     """Step time for each batch size, with what it says of bandwidth."""
     start = time.perf_counter()
@@ -198,7 +198,7 @@ def steps(
     return result
 
 
-def prefill(runner: EagerRunner, config: dict[str, Any], sizes: Sizes, rate: float) -> dict[str, Any]:
+def prefill(runner: ModelRunner, config: dict[str, Any], sizes: Sizes, rate: float) -> dict[str, Any]:
     """One prompt in one step, under the variant that was configured last."""
     batch = prefill_batch(sizes.prefill_tokens, config["vocab_size"])
     seconds = median_seconds(lambda: runner.execute(batch), runner.device, max(3, sizes.repeats // 4))
@@ -304,11 +304,11 @@ def measure(shape: str, device: Device, limit_s: float, *, with_job: bool) -> di
     return parts.results
 
 
-def _load(shape: str, dtype: str, device: Device, sizes: Sizes) -> EagerRunner:
+def _load(shape: str, dtype: str, device: Device, sizes: Sizes) -> ModelRunner:
     with TemporaryDirectory() as folder:
         file = write_config(shape, Path(folder))
         loaded = load_model(file, dtype=dtype, device=device.torch_name, load_format="dummy")
-    return EagerRunner(loaded.model, sizes.kv_tokens)
+    return ModelRunner(loaded.model, sizes.kv_tokens)
 
 
 def judge(results: dict[str, Any], *, on_card: bool) -> dict[str, Any]:

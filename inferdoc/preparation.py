@@ -26,13 +26,14 @@ from inferdoc.devices import (
     measure_matmul,
     release,
 )
+from inferdoc.engine.attention.cpu import why_unavailable
 from inferdoc.engine.attention.hook import record_layers
 from inferdoc.engine.attention.layer import LayerSpec
 from inferdoc.engine.attention.triton_launch import refuse_unsupported
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.gate import Probe, check_model, probe
 from inferdoc.engine.memory import LargestStep, MemoryTerms, Reading, available_for_kv, foreign_note, profile
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 from inferdoc.errors import InputError, MeasurementError, ModelError, TraceError
 from inferdoc.evidence import Objective, Slo
 from inferdoc.models import (
@@ -53,7 +54,7 @@ from inferdoc.probes.sweep import Sweep, measure_sweep
 from inferdoc.progress import Progress
 from inferdoc.traces import Trace, fit_context, ideal_hits, read_trace, tokenize
 
-AttentionBackend = Literal["torch", "triton"]
+AttentionBackend = Literal["torch", "cpu", "triton"]
 UNKNOWN_CONTEXT = 2048
 """Tokens, where neither the user nor the configuration says how long a sequence may be."""
 
@@ -216,10 +217,11 @@ class Switches:
 
     @classmethod
     def choose(cls, options: Options, device: Device, layers: Sequence[LayerSpec], dtype: torch.dtype) -> Switches:
-        """As asked for, else by the device: on a card Triton attention, graphs and fusions; on a CPU none of them.
+        """As asked for, else by the device: on a card Triton attention, graphs and fusions; on a CPU the C function.
 
         Raises:
             ModelError: Triton attention is asked for and cannot run a layer of this model, or its type.
+            InputError: the C function is asked for and not to be had.
         """
         on_card = device.kind == "cuda"
         notes = []
@@ -233,10 +235,18 @@ class Switches:
                 if options.attention_backend == "triton":
                     raise
                 notes.append(f"attention in torch: {error}")
+        elif options.attention_backend != "torch":
+            reason = why_unavailable(dtype, torch.device(device.torch_name))
+            if reason is None:
+                backend = "cpu"
+            elif options.attention_backend == "cpu":
+                raise InputError(f"--attention-backend cpu is not available here: {reason}; use torch (or auto)")
+            else:
+                notes.append(f"attention in torch: {reason}")
         eager = options.enforce_eager
         if eager is None:
             # Captured, attention in torch would gather the longest sequence's K/V for every row.
-            eager = backend == "torch"
+            eager = backend != "triton"
             if eager and on_card:
                 notes.append("eager: with attention in torch graphs are captured by --no-enforce-eager only")
         fusion = options.enable_fusion if options.enable_fusion is not None else on_card
@@ -247,7 +257,7 @@ class Switches:
 class _Ready:
     """A model on its pool, with timed steps."""
 
-    runner: EagerRunner
+    runner: ModelRunner
     base: EngineConfig
     memory: MemoryTerms
     kv_capacity_tokens: int
@@ -314,7 +324,7 @@ def prepare(
                 raise
             asked = asked_bytes(error)
         # Here the error is gone, and with it the frames that held what did not fit.
-        EagerRunner(loaded.model, options.block_size)  # in place of the pool that the failed attempt left behind
+        ModelRunner(loaded.model, options.block_size)  # in place of the pool that the failed attempt left behind
         release()
         problem = describe(asked, device)
         smaller = limits.less(options)
@@ -405,7 +415,7 @@ def _set_up(
         enable_fusion=switches.enable_fusion,
         compile=switches.compile,
     )
-    runner = EagerRunner(loaded.model, small.kv_tokens)
+    runner = ModelRunner(loaded.model, small.kv_tokens)
     # Before the pool takes what is free.
     bandwidth = measure_bandwidth(replace(device, free_bytes=free_now(device)), loaded.weight_bytes_measured)
     matmul = _matmul_rate(device, loaded.dtype)

@@ -15,7 +15,7 @@ from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import Engine, RunResult, WallClock
 from inferdoc.engine.memory import MemoryTerms
 from inferdoc.engine.request import Request
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 from inferdoc.errors import MeasurementError
 from inferdoc.evidence import (
     Basis,
@@ -117,7 +117,7 @@ class ProbeContext:
     spec: ModelSpec
     loaded: LoadedModel
     device: Device
-    runner: EagerRunner
+    runner: ModelRunner
     base: EngineConfig
     """Every technique off but continuous batching, chunked prefill and paging: each pair flips one switch of it."""
     budget_bytes: int

@@ -10,7 +10,7 @@ import numpy as np
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import Engine, WallClock
 from inferdoc.engine.request import Request
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 from inferdoc.engine.scheduler import Batch, Row
 from inferdoc.engine.steplog import Step
 from inferdoc.errors import InputError
@@ -73,7 +73,7 @@ def _fit_shape(config: EngineConfig, context: int) -> _Shape:
 
 
 def measure_sweep(
-    runner: EagerRunner,
+    runner: ModelRunner,
     base: EngineConfig,
     *,
     context: int,
@@ -118,7 +118,7 @@ def measure_sweep(
     )
 
 
-def _verify_seconds(runner: EagerRunner, request: Request, drafted: int, block_size: int) -> list[float]:
+def _verify_seconds(runner: ModelRunner, request: Request, drafted: int, block_size: int) -> list[float]:
     """Time steps that compute the last `drafted + 1` tokens of a sequence whose earlier K/V are there."""
     computed = request.num_computed
     request.num_computed = len(request.tokens) - (drafted + 1)

@@ -17,7 +17,7 @@ from inferdoc.devices import Device, find_device
 from inferdoc.diagnosis import _engine, _subject
 from inferdoc.engine.attention.layer import LayerSpec
 from inferdoc.engine.config import EngineConfig
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 from inferdoc.errors import InputError, ModelError
 from inferdoc.preparation import Options, StepLimits, Switches, prepare, read_workload
 from inferdoc.probes.context import Collector, ProbeContext
@@ -55,9 +55,20 @@ def choose(options: Options, device: Device, spec: LayerSpec = HEADS, dtype: tor
     return Switches.choose(options, device, [spec], dtype)
 
 
-def test_a_card_gets_triton_graphs_and_fusions_and_a_cpu_none_of_them() -> None:
+def test_a_card_gets_triton_graphs_and_fusions() -> None:
     assert choose(Options(), CARD) == Switches("triton", enforce_eager=False, enable_fusion=True, compile=False)
-    assert choose(Options(), CPU) == Switches("torch", enforce_eager=True, enable_fusion=False, compile=False)
+
+
+def test_a_cpu_gets_the_c_function_where_it_can_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = Switches("cpu", enforce_eager=True, enable_fusion=False, compile=False)
+    monkeypatch.setattr(preparation, "why_unavailable", lambda dtype, device: None)
+    assert choose(Options(), CPU, dtype=torch.float32) == expected
+    monkeypatch.setattr(preparation, "why_unavailable", lambda dtype, device: "there is no C compiler")
+    note = "attention in torch: there is no C compiler"
+    assert choose(Options(), CPU) == replace(expected, attention_backend="torch", notes=(note,))
+    assert choose(Options(attention_backend="torch"), CPU) == replace(expected, attention_backend="torch")
+    with pytest.raises(InputError, match="--attention-backend cpu is not available here: there is no C compiler; use"):
+        choose(Options(attention_backend="cpu"), CPU)
 
 
 def test_what_is_asked_for_is_done() -> None:
@@ -179,7 +190,7 @@ def test_a_capture_that_fails_leaves_the_engine_eager_and_says_so(
         def capture(self, _: Callable[[], None]) -> Callable[[], None]:
             raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(preparation, "EagerRunner", partial(EagerRunner, new_capturer=NoCapture))
+    monkeypatch.setattr(preparation, "ModelRunner", partial(ModelRunner, new_capturer=NoCapture))
     context = run(replace(options, enforce_eager=False))
     assert context is not None
     assert any("CUDA graphs were left out" in note and "capturing" in note for note in context.engine_notes)

@@ -11,7 +11,7 @@ import inferdoc
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import Engine
 from inferdoc.engine.request import Request
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 from inferdoc.models import load_model
 
 
@@ -22,7 +22,7 @@ def load(settings: dict[str, Any]) -> tuple[Run, dict[str, Any]]:
         settings["model"], dtype=settings["dtype"], device=device, load_format=settings.get("load_format", "auto")
     )
     config = EngineConfig(**settings["engine"])
-    runner = EagerRunner(loaded.model, kv_tokens=config.kv_tokens)
+    runner = ModelRunner(loaded.model, kv_tokens=config.kv_tokens)
 
     def run(prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
         requests = [Request(i, prompt, new_tokens) for i, prompt in enumerate(prompts)]

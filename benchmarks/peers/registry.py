@@ -144,10 +144,14 @@ def _inferdoc(model: Path, work: Work) -> dict[str, Any]:
         "num_kv_blocks": work.requests * -(-work.length // block),
         "block_size": block,
         "max_num_seqs": work.requests,
-        "max_num_batched_tokens": work.batched_tokens,
-        "attention_backend": "triton" if card else "torch",
+        # Activations of 1,024 tokens stay in a CPU's cache.
+        "max_num_batched_tokens": work.batched_tokens if card else 1024,
+        "batching": "continuous" if card else "prefill-first",
+        "attention_backend": "triton" if card else "cpu",
         "enforce_eager": not card,
         "enable_fusion": card,
+        "compile": not card,
+        "pack_weights": not card,
     }
     return _common(model, work) | {"engine": engine}
 

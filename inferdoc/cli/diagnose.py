@@ -18,6 +18,7 @@ from inferdoc.evidence import Objective
 class AttentionBackend(StrEnum):
     AUTO = "auto"
     TORCH = "torch"
+    CPU = "cpu"
     TRITON = "triton"
 
 
@@ -64,7 +65,8 @@ def diagnose(
         typer.Option(min=1, help="Fix the KV pool to so many blocks, so that runs compare at equal KV memory."),
     ] = None,
     attention_backend: Annotated[
-        AttentionBackend, typer.Option(help="Attention kernels. auto: triton on CUDA where it can, else torch.")
+        AttentionBackend,
+        typer.Option(help="Attention kernels. auto: triton on CUDA, cpu (needs a C compiler) on a CPU, else torch."),
     ] = AttentionBackend.AUTO,
     enforce_eager: Annotated[
         bool | None,

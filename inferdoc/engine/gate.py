@@ -21,7 +21,7 @@ from inferdoc.engine.attention.triton_launch import refuse_unsupported
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.request import Request
 from inferdoc.engine.rotary import pin_rotary
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 from inferdoc.engine.scheduler import Batch, Row
 from inferdoc.errors import ModelError
 from inferdoc.models import model_without_weights
@@ -155,7 +155,7 @@ def check_model(
     parameter = next(model.parameters())
     longest = max_model_len or _longest(model)
     notes = pin_rotary(model, max_model_len=longest, name=name) if longest else []
-    runner = EagerRunner(model, kv_tokens=_BLOCK_SIZE * 8)
+    runner = ModelRunner(model, kv_tokens=_BLOCK_SIZE * 8)
     check_layers(
         runner.layers,
         expected_layers=expected_layers,
@@ -237,7 +237,7 @@ def _use_own_attention(model: nn.Module, specs: list[LayerSpec]) -> None:
         model.set_attn_implementation("eager")  # type: ignore[operator]
 
 
-def _chunked_logits(runner: EagerRunner, prompts: list[list[int]]) -> torch.Tensor:
+def _chunked_logits(runner: ModelRunner, prompts: list[list[int]]) -> torch.Tensor:
     """Logits at the end of each chunk [chunks, vocabulary], prompt by prompt; computed packed together, on pages that
     are not in order."""
     requests = [Request(i, prompt, output_length=1) for i, prompt in enumerate(prompts)]

@@ -20,7 +20,7 @@ import torch
 
 from inferdoc.devices import Device, free_now
 from inferdoc.engine.request import Request
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 from inferdoc.engine.scheduler import Batch, Row
 
 _HEADROOM = 0.02
@@ -155,7 +155,7 @@ def foreign_note(before: Reading, after: Reading, budget: int) -> str | None:
 
 
 def profile(
-    runner: EagerRunner, step: LargestStep, *, device: Device, before_load: Reading, weight_bytes: int, vocabulary: int
+    runner: ModelRunner, step: LargestStep, *, device: Device, before_load: Reading, weight_bytes: int, vocabulary: int
 ) -> MemoryProfile:
     """Run the largest step and read the peak. The runner's pool must hold the step's tokens.
 

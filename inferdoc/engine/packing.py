@@ -45,11 +45,6 @@ class PackedLayers:
         ]
         self._on = False
 
-    @property
-    def bytes(self) -> int:
-        """Memory of the copies, which are as large as what they are copies of."""
-        return sum(child.weight.nbytes for _, _, child, _ in self._swaps)
-
     def enable(self, on: bool) -> None:
         """Put the packed layers in place, or the original ones."""
         if on != self._on:

@@ -362,6 +362,3 @@ def _reason(error: Exception) -> str:
     """The first line of what went wrong; of what the compiler's backend met, where it was that."""
     error = getattr(error, "inner_exception", error)
     return f"{type(error).__name__}: {(str(error).splitlines() or ['no reason given'])[0]}"
-
-
-EagerRunner = ModelRunner

@@ -18,7 +18,7 @@ from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import Engine
 from inferdoc.engine.gate import check_model
 from inferdoc.engine.request import Request
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 from inferdoc.errors import ModelError
 from inferdoc.models import ModelSpec, check_supported
 
@@ -194,7 +194,7 @@ def test_the_engine_gives_the_tokens_of_the_models_own_attention(model_type):
     result = check_model(model, expected_layers=layers, vocabulary=VOCABULARY, name=model_type)
     assert result.largest_difference < 1e-4
 
-    runner = EagerRunner(model, CONFIG.kv_tokens)
+    runner = ModelRunner(model, CONFIG.kv_tokens)
     engine = Engine(runner, CONFIG)
     for module, _ in runner.layers:
         module.inferdoc_layer.keys.fill_(torch.nan)

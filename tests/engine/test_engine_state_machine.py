@@ -26,7 +26,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import Engine, Runner
 from inferdoc.engine.request import Request
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 
 BATCHING = ["continuous", "prefill-first", "static"]
 RESERVATIONS = ["paged", "paged", "peak-forecast", "max-model-len", "per-request"]
@@ -199,7 +199,7 @@ class Alone:
         return tokens[len(prompt) :]
 
 
-def reset(runner: EagerRunner) -> EagerRunner:
+def reset(runner: ModelRunner) -> ModelRunner:
     """A fresh pool; what nobody has written is NaN."""
     runner.resize(KV_TOKENS)
     for module, _ in runner.layers:
@@ -212,7 +212,7 @@ def reset(runner: EagerRunner) -> EagerRunner:
 def test_trap_14_and_19_any_schedule_of_a_real_model_gives_the_tokens_of_each_request_alone(kind):
     """In float64 rounding decides nothing, so the tokens are equal."""
     alone = Alone(tiny(dtype=torch.float64, **kind))
-    runner = EagerRunner(tiny(dtype=torch.float64, **kind), KV_TOKENS)
+    runner = ModelRunner(tiny(dtype=torch.float64, **kind), KV_TOKENS)
     seen = set()
 
     def check(request):
@@ -226,7 +226,7 @@ def test_trap_14_and_19_any_schedule_of_a_real_model_gives_the_tokens_of_each_re
 def test_trap_18_in_float32_only_near_ties_differ():
     """A token may differ where the two best logits are within 1e-4; of all tokens at most 0.1%."""
     alone = Alone(tiny(dtype=torch.float32, **FULL))
-    runner = EagerRunner(tiny(dtype=torch.float32, **FULL), KV_TOKENS)
+    runner = ModelRunner(tiny(dtype=torch.float32, **FULL), KV_TOKENS)
     count = SimpleNamespace(tokens=0, different=0)
 
     def check(request):

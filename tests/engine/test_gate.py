@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from inferdoc.engine import gate, runner
 from inferdoc.engine.attention import hook, reference
 from inferdoc.engine.attention.layer import LayerSpec
-from inferdoc.engine.batch import StepInput
+from inferdoc.engine.batch import BatchArrays
 from inferdoc.errors import ModelError
 
 LAYERS = 3
@@ -151,14 +151,14 @@ def test_trap_18_tokens_that_differ_by_rounding_are_reported_and_never_refused(m
 
 def test_decodes_are_part_of_the_check(monkeypatch):
     """Positions off by one where a row has a single token, as in a decode, and nowhere else."""
-    make = StepInput.from_batch
+    make = BatchArrays.build
 
-    def shifted(batch):
-        step = make(batch)
+    def shifted(arrays, batch):
+        step = make(arrays, batch)
         counts = np.repeat(np.diff(step.query_starts), np.diff(step.query_starts))
         return replace(step, positions=step.positions - (counts == 1))
 
-    monkeypatch.setattr(StepInput, "from_batch", shifted)
+    monkeypatch.setattr(BatchArrays, "build", shifted)
     with pytest.raises(ModelError, match="logits through the paged engine differ"):
         check(build("llama"))
 
@@ -218,12 +218,12 @@ def test_what_the_triton_kernels_cannot_run_is_refused_before_loading(tmp_path, 
 
 def test_the_gate_uses_the_backend_that_will_be_used(monkeypatch):
     configured = []
-    configure = runner.EagerRunner.configure
+    configure = runner.ModelRunner.configure
 
     def record(self, config):
         configured.append(config.attention_backend)
         configure(self, replace(config, attention_backend="torch"))
 
-    monkeypatch.setattr(runner.EagerRunner, "configure", record)
+    monkeypatch.setattr(runner.ModelRunner, "configure", record)
     gate.check_model(build("llama"), expected_layers=LAYERS, vocabulary=97, name="tiny", attention_backend="triton")
     assert configured == ["triton"]

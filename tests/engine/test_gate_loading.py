@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from inferdoc.engine.config import EngineConfig
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 from inferdoc.models import LoadedModel, load_model
 from inferdoc.models.loading import measure_weights
 from inferdoc.preparation import countable
@@ -115,7 +115,7 @@ def test_trap_17_a_tied_head_from_gguf_is_one_tensor():
 
 def test_trap_17_a_tied_head_stays_one_tensor_through_the_engine_and_its_fusions(tmp_path):
     loaded = load_model(save(tmp_path, tied=True))
-    runner = EagerRunner(loaded.model, 64)
+    runner = ModelRunner(loaded.model, 64)
     for fused in (True, False):
         runner.configure(EngineConfig(max_model_len=64, num_kv_blocks=4, enable_fusion=fused))
         assert shares_head(loaded.model)

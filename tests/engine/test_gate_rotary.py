@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from inferdoc.engine.gate import check_model
 from inferdoc.engine.request import Request
 from inferdoc.engine.rotary import pin_rotary
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 from inferdoc.engine.scheduler import Batch, Row
 from inferdoc.errors import ModelError
 
@@ -121,7 +121,7 @@ def test_trap_15_positions_beyond_four_thousand_are_those_of_the_model(model_typ
     model.set_attn_implementation("sdpa")
     with torch.inference_mode():
         expected = model(torch.tensor([prompt]), use_cache=False, logits_to_keep=3).logits[0]
-    runner = EagerRunner(model, kv_tokens=length + block_size)
+    runner = ModelRunner(model, kv_tokens=length + block_size)
     request = Request(0, prompt, 1)
     request.block_ids = list(range(-(-length // block_size)))[::-1]
     ours = []

@@ -13,7 +13,7 @@ from inferdoc.engine.attention import reference
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import Engine
 from inferdoc.engine.request import Request
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 
 LAYERS = 3
 BASE = EngineConfig(max_model_len=64, num_kv_blocks=48, block_size=4, max_num_seqs=4, max_num_batched_tokens=64)
@@ -63,7 +63,7 @@ def tiny() -> SimpleNamespace:
         )
         expected.append(output[0, len(prompt) :].tolist())
     assert all(len(output) == length for output in expected)
-    return SimpleNamespace(runner=EagerRunner(build(), kv_tokens=BASE.kv_tokens), expected=expected, length=length)
+    return SimpleNamespace(runner=ModelRunner(build(), kv_tokens=BASE.kv_tokens), expected=expected, length=length)
 
 
 @pytest.fixture

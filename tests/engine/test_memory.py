@@ -19,7 +19,7 @@ from inferdoc.engine.memory import (
     foreign_note,
     profile,
 )
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 
 GIB, MIB = 2**30, 2**20
 STEP = LargestStep(tokens=64, context=100, sequences=4, decode_context=50, block_size=16)
@@ -55,21 +55,21 @@ def test_the_sequences_of_the_largest_step_fit_a_pool_of_few_blocks() -> None:
 
 
 @pytest.fixture(scope="module")
-def runner() -> EagerRunner:
+def runner() -> ModelRunner:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=4096, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
     )
-    return EagerRunner(LlamaForCausalLM(config).eval(), 64)
+    return ModelRunner(LlamaForCausalLM(config).eval(), 64)
 
 
-def run_profile(runner: EagerRunner, step: LargestStep) -> MemoryProfile:
+def run_profile(runner: ModelRunner, step: LargestStep) -> MemoryProfile:
     runner.configure(EngineConfig(max_model_len=256, num_kv_blocks=4, max_num_seqs=64))
     device = find_device("cpu")
     return profile(runner, step, device=device, before_load=Reading.now(device), weight_bytes=0, vocabulary=4096)
 
 
-def test_the_profile_holds_the_logits_of_every_row_that_can_sample(runner: EagerRunner) -> None:
+def test_the_profile_holds_the_logits_of_every_row_that_can_sample(runner: ModelRunner) -> None:
     one, many = (run_profile(runner, replace(STEP, sequences=rows)) for rows in (1, 64))
     assert (one.logits, many.logits) == (4096 * 4, 64 * 4096 * 4)
     assert one.activation_peak is not None

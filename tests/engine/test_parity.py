@@ -16,7 +16,7 @@ from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import Engine
 from inferdoc.engine.gate import check_model
 from inferdoc.engine.request import Request
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 from inferdoc.models import LoadedModel, embedded_path, load_model
 
 NEW_TOKENS = 32
@@ -64,7 +64,7 @@ def load_embedded() -> LoadedModel:
 
 
 @pytest.fixture(scope="module")
-def trained(request) -> tuple[EagerRunner, list[list[int]], list[list[int]], list[list[float]]]:
+def trained(request) -> tuple[ModelRunner, list[list[int]], list[list[int]], list[list[float]]]:
     """A runner, the prompts, and transformers' tokens with the distance of its top two logits at each."""
     loaded: LoadedModel = request.param()
     prompts = [loaded.tokenizer.encode(text) for text in TEXTS]
@@ -89,7 +89,7 @@ def trained(request) -> tuple[EagerRunner, list[list[int]], list[list[int]], lis
         loaded.model, expected_layers=len(loaded.spec.layers), vocabulary=loaded.spec.vocab_size, name="trained"
     )
     assert gate.layers == len(loaded.spec.layers)
-    return EagerRunner(loaded.model, kv_tokens=2048), prompts, tokens, gaps
+    return ModelRunner(loaded.model, kv_tokens=2048), prompts, tokens, gaps
 
 
 @pytest.mark.parametrize(

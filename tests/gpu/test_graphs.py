@@ -10,7 +10,7 @@ import torch
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import Engine
 from inferdoc.engine.request import Request
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 from inferdoc.engine.scheduler import Batch
 
 
@@ -21,7 +21,7 @@ def eager(backend) -> EngineConfig:
     )
 
 
-class Watched(EagerRunner):
+class Watched(ModelRunner):
     """Notes the rows of each step and the bucket of the graph that computed it."""
 
     def __init__(self, model: torch.nn.Module, kv_tokens: int) -> None:
@@ -34,7 +34,7 @@ class Watched(EagerRunner):
         return tokens
 
 
-def generate(runner: EagerRunner, config: EngineConfig, lengths: list[tuple[int, int]]) -> list[list[int]]:
+def generate(runner: ModelRunner, config: EngineConfig, lengths: list[tuple[int, int]]) -> list[list[int]]:
     generator = torch.Generator().manual_seed(3)
     requests = [
         Request(i, torch.randint(512, (prompt,), generator=generator).tolist(), output)
@@ -48,7 +48,7 @@ LOAD = [(5, 40), (90, 12), (33, 25), (200, 30), (1, 50), (64, 8), (16, 33), (17,
 
 
 def test_graphs_and_eager_give_the_same_tokens(small_model, eager):
-    runner = EagerRunner(small_model, eager.kv_tokens)
+    runner = ModelRunner(small_model, eager.kv_tokens)
     expected = generate(runner, eager, LOAD)
     assert len({tuple(output[:8]) for output in expected}) == len(expected), "outputs must vary"
     graphs = replace(eager, enforce_eager=False)
@@ -80,7 +80,7 @@ def test_trap_7_padded_rows_change_nothing_and_write_nothing(small_model, eager,
 
 def test_trap_9_captured_on_short_sequences_replayed_on_long_ones(small_model, eager):
     """Nothing that grows may be fixed in the graph: capture, decode at length 8, then at 400 with the same graphs."""
-    runner = EagerRunner(small_model, eager.kv_tokens)
+    runner = ModelRunner(small_model, eager.kv_tokens)
     graphs = replace(eager, enforce_eager=False)
     assert generate(runner, graphs, [(2, 6)]) == generate(runner, eager, [(2, 6)])
     long = [(400, 60), (3, 60)]
@@ -88,7 +88,7 @@ def test_trap_9_captured_on_short_sequences_replayed_on_long_ones(small_model, e
 
 
 def test_fused_layers_give_the_same_tokens(small_model, eager):
-    runner = EagerRunner(small_model, eager.kv_tokens)
+    runner = ModelRunner(small_model, eager.kv_tokens)
     expected = generate(runner, eager, LOAD)
     fused = replace(eager, enforce_eager=False, enable_fusion=True)
     ours = generate(runner, fused, LOAD)
@@ -98,7 +98,7 @@ def test_fused_layers_give_the_same_tokens(small_model, eager):
 
 
 def test_the_two_arms_of_a_comparison_keep_their_graphs(small_model, eager):
-    runner = EagerRunner(small_model, eager.kv_tokens)
+    runner = ModelRunner(small_model, eager.kv_tokens)
     one, two = replace(eager, enforce_eager=False), replace(eager, enforce_eager=False, max_num_seqs=6)
     first, second = generate(runner, one, LOAD), generate(runner, two, LOAD)
     kept = dict(runner._kept)

@@ -18,7 +18,7 @@ from inferdoc.devices import (
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.gate import check_model
 from inferdoc.engine.memory import LargestStep, Reading, profile
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 from inferdoc.models import embedded_path, load_model
 
 GIB = 1024**3
@@ -64,7 +64,7 @@ def test_the_memory_profile_has_every_term(device, small_model, backend):
     config = EngineConfig(
         max_model_len=512, num_kv_blocks=256, max_num_seqs=8, attention_backend=backend, enforce_eager=False
     )
-    runner = EagerRunner(small_model, config.kv_tokens)
+    runner = ModelRunner(small_model, config.kv_tokens)
     runner.configure(config)
     assert runner.graph_bytes is not None
     assert runner.graph_bytes > 0
@@ -92,7 +92,7 @@ def test_memory_that_cannot_be_had_is_told_in_bytes_and_released(device, card):
 
 
 def test_a_pool_larger_than_the_card_fails_without_harm(device, small_model):
-    runner = EagerRunner(small_model, 64)
+    runner = ModelRunner(small_model, 64)
     free = free_now(device)
     failed = False
     try:

@@ -7,18 +7,18 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from inferdoc.engine.config import EngineConfig
-from inferdoc.engine.runner import EagerRunner
+from inferdoc.engine.runner import ModelRunner
 from inferdoc.errors import InputError
 from inferdoc.probes.sweep import measure_sweep
 
 
 @pytest.fixture(scope="module")
-def runner() -> EagerRunner:
+def runner() -> ModelRunner:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
     )
-    return EagerRunner(LlamaForCausalLM(config).eval(), 8192)
+    return ModelRunner(LlamaForCausalLM(config).eval(), 8192)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def runner() -> EagerRunner:
     ],
 )
 def test_the_largest_batch_that_the_pool_holds_is_timed(
-    runner: EagerRunner, tokens: int, seqs: int, length: int, sizes: list[int]
+    runner: ModelRunner, tokens: int, seqs: int, length: int, sizes: list[int]
 ) -> None:
     config = EngineConfig(
         max_model_len=length, num_kv_blocks=tokens // 16, max_num_seqs=seqs, max_num_batched_tokens=256
@@ -43,7 +43,7 @@ def test_the_largest_batch_that_the_pool_holds_is_timed(
     assert all(point.context <= 128 + 100 for point in sweep.decode)
 
 
-def test_no_room_at_all_is_an_error_that_mends(runner: EagerRunner) -> None:
+def test_no_room_at_all_is_an_error_that_mends(runner: ModelRunner) -> None:
     config = EngineConfig(max_model_len=4, num_kv_blocks=1, max_num_seqs=1, block_size=4)
     with pytest.raises(InputError, match="raise --max-model-len or --memory"):
         measure_sweep(runner, config, context=128, vocabulary=64, seed=0)
