@@ -6,8 +6,13 @@ saves it. The copy is as large as the weights, and serves products of exactly th
 
 from __future__ import annotations
 
+from weakref import WeakValueDictionary
+
 import torch
 from torch import Tensor, nn
+
+_layers: WeakValueDictionary[int, PackedLinear] = WeakValueDictionary()
+"""A packed matrix has no layout that torch.compile knows, so a compiled model names the layer by number."""
 
 
 class PackedLinear(nn.Module):
@@ -20,11 +25,30 @@ class PackedLinear(nn.Module):
         self._original = (linear,)  # in a tuple, so that it is no child
         self._rows = rows
         self._packed = torch.ops.mkl._mkl_reorder_linear_weight(linear.weight.detach(), rows)
+        self._number = id(self)
+        _layers[self._number] = self
 
     def forward(self, hidden: Tensor) -> Tensor:
-        # Compares the number of rows by itself, so nothing here depends on it.
+        if torch.compiler.is_compiling():
+            product: Tensor = torch.ops.inferdoc.packed_linear(hidden, self.weight, self._number)
+            return product
+        return self.multiply(hidden)
+
+    def multiply(self, hidden: Tensor) -> Tensor:
+        # MKL compares the number of rows by itself, so nothing here depends on it.
         product: Tensor = torch.ops.mkl._mkl_linear(hidden, self._packed, self.weight, self.bias, self._rows)
         return product
+
+
+# Not torch.library.custom_op, whose wrapping takes as long as a small product.
+_library = torch.library.Library("inferdoc", "FRAGMENT")
+_library.define("packed_linear(Tensor hidden, Tensor weight, int layer) -> Tensor")
+_library.impl("packed_linear", lambda hidden, weight, layer: _layers[layer].multiply(hidden), "CPU")
+
+
+@torch.library.register_fake("inferdoc::packed_linear", lib=_library)
+def _(hidden: Tensor, weight: Tensor, layer: int) -> Tensor:
+    return hidden.new_empty(*hidden.shape[:-1], weight.shape[0])
 
 
 class PackedLayers:
