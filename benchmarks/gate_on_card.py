@@ -15,6 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
+from peers.results import write_json
 from shapes import SHAPES, write_config
 
 from inferdoc.devices import find_device
@@ -54,12 +56,18 @@ def main() -> int:
     if device.kind == "cpu" and options.device != "cpu":
         print("no card here: nothing was checked (--device cpu --shape tiny runs the code on a CPU)")
         return 0
+    if device.kind == "cuda":
+        torch.cuda.set_device(device.torch_name)  # kernels are launched on the current device
     cases = [("float32", "torch")] if device.kind == "cpu" else [("bfloat16", "triton"), ("bfloat16", "torch")]
-    results = [check(options.shape, device.torch_name, *case) for case in cases]
-    for result in results:
-        print(json.dumps(result))
-    if options.output is not None:
-        options.output.write_text(json.dumps({"benchmark": "gate", "shape": options.shape, "cases": results}, indent=2))
+    results = []
+    for case in cases:
+        results.append(check(options.shape, device.torch_name, *case))
+        print(json.dumps(results[-1]), flush=True)
+        if options.output is not None:
+            partial = len(results) < len(cases)
+            write_json(
+                options.output, {"benchmark": "gate", "partial": partial, "shape": options.shape, "cases": results}
+            )
     return 0 if all(result["passed"] for result in results) else 1
 
 

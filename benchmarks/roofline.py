@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import statistics
 import sys
 import time
@@ -25,6 +24,7 @@ from typing import Any
 import torch
 from peers.machine import machine
 from peers.process import end_on_signal
+from peers.results import write_json
 from shapes import SHAPES, write_config
 from torch import nn
 
@@ -93,10 +93,11 @@ VARIANTS = (
 
 
 class Parts:
-    """Results by part, within a time limit."""
+    """Results by part, within a time limit. after_part: called with all results so far whenever one is added."""
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, after_part: Callable[[dict[str, Any]], None]) -> None:
         self._end = time.monotonic() + limit_s
+        self._after_part = after_part
         self.results: dict[str, Any] = {}
 
     @property
@@ -105,18 +106,30 @@ class Parts:
 
     def measure(self, name: str, part: Callable[[], Any], needs_s: float = 5.0) -> Any:
         """The part's result, also kept under its name; None where it failed or the time is short, with why."""
+        value = self._run(name, part, needs_s)
+        self._after_part(self.results)
+        return value
+
+    def load(self, part: Callable[[], Any], needs_s: float) -> Any:
+        """The same for what is no result: only a failure is kept."""
+        value = self._run("load", part, needs_s)
+        if value is not None:
+            del self.results["load"]
+        return value
+
+    def _run(self, name: str, part: Callable[[], Any], needs_s: float) -> Any:
         if self.left_s < needs_s:
             self.results[name] = {"skipped": "no time left"}
             return None
         start = time.monotonic()
         try:
-            self.results[name] = part()
+            value = self.results[name] = part()
         except Exception as error:
             traceback.print_exc()
             self.results[name] = {"failed": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
             return None
         print(f"{name}: {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
-        return self.results[name]
+        return value
 
 
 def decode_batch(rows: int, context: int, vocabulary: int) -> Batch:
@@ -126,7 +139,7 @@ def decode_batch(rows: int, context: int, vocabulary: int) -> Batch:
     for index in range(rows):
         tokens = [(7 * index + i) % vocabulary for i in range(context)]
         request = Request(index, tokens[:-1], output_length=2)
-        request.tokens = tokens
+        request.tokens.append(tokens[-1])
         request.num_computed = context - 1
         request.block_ids = list(range(index * blocks, (index + 1) * blocks))
         requests.append(request)
@@ -171,7 +184,7 @@ def prefill_flops(config: dict[str, Any], tokens: int) -> float:
     head_dim = hidden // heads
     projections = hidden * head_dim * (2 * heads + 2 * kv_heads) + 3 * hidden * inner
     attention = 2 * heads * head_dim * tokens * (tokens + 1) / 2  # scores and weighted values, half of the square
-    return 2 * (layers * (projections * tokens + attention) + hidden * config["vocab_size"])
+    return float(2 * (layers * (projections * tokens + attention) + hidden * config["vocab_size"]))
 
 
 def steps(
@@ -263,12 +276,20 @@ def job(shape: str, device: Device, limit_s: float) -> dict[str, Any]:
 
     work = TINY_WORK if shape == "tiny" else GPU_WORK
     return engine_vs_peers.measure(
-        work, [PEERS["transformers-continuous"]], pairs=engine_vs_peers.QUICK_PAIRS, limit_s=limit_s
+        work, [PEERS["transformers-continuous"]], rounds=engine_vs_peers.QUICK_ROUNDS, limit_s=limit_s
     )
 
 
-def measure(shape: str, device: Device, limit_s: float, *, with_job: bool) -> dict[str, Any]:
-    parts = Parts(limit_s)
+def measure(
+    shape: str,
+    device: Device,
+    limit_s: float,
+    *,
+    with_job: bool,
+    after_part: Callable[[dict[str, Any]], None] = lambda results: None,
+) -> dict[str, Any]:
+    """Results by part; `after_part` gets all that there are so far whenever one is added."""
+    parts = Parts(limit_s, after_part)
     config, sizes = SHAPES[shape], SIZES[shape]
     dtype = "bfloat16" if device.kind == "cuda" else "float32"
     backend = "triton" if device.kind == "cuda" else "torch"
@@ -285,8 +306,7 @@ def measure(shape: str, device: Device, limit_s: float, *, with_job: bool) -> di
     )
     heads, kind = config["num_attention_heads"], getattr(torch, dtype)
     parts.measure("decode_kernel", lambda: decode_kernel(spec, heads, kind, place, sizes, backend, copy))
-    runner = parts.measure("load", lambda: _load(shape, dtype, device, sizes), needs_s=20.0)
-    parts.results.pop("load") if runner is not None else None
+    runner = parts.load(lambda: _load(shape, dtype, device, sizes), needs_s=20.0)
     if runner is not None:
         vocabulary = config["vocab_size"]
         for variant in VARIANTS:
@@ -319,7 +339,9 @@ def judge(results: dict[str, Any], *, on_card: bool) -> dict[str, Any]:
         "mbu_batch_1": last.get("batches", {}).get("1", {}).get("mbu"),
         "decode_kernel_share": (results.get("decode_kernel") or {}).get("share_of_copy"),
         "prefill_share": (results.get("prefill") or {}).get("share_of_matmul"),
-        "speedup_over_continuous": (compared.get("ratio") or {}).get("estimate"),
+        "speedup_over_continuous": ((compared.get("against") or {}).get("default") or {})
+        .get("ratio", {})
+        .get("estimate"),
     }
     judged = {}
     for name, bar in BARS.items():
@@ -357,7 +379,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--shape", choices=SHAPES, default="llama-8b")
     parser.add_argument("--limit", type=float, default=230.0, help="seconds for everything")
     parser.add_argument("--no-job", action="store_true", help="leave out the comparison with transformers")
-    parser.add_argument("--output", type=Path, help="write the result as JSON")
+    parser.add_argument("--output", type=Path, help="write the result as JSON, after every part")
     return parser.parse_args(arguments)
 
 
@@ -368,18 +390,21 @@ def main() -> int:
     if device.kind == "cpu" and options.device != "cpu":
         print("no card here: nothing was measured (--device cpu --shape tiny runs the code on a CPU)")
         return 0
-    results = measure(options.shape, device, options.limit, with_job=not options.no_job)
-    result = {
-        "benchmark": "roofline",
-        "date": datetime.date.today().isoformat(),
-        "machine": machine(device),
-        "shape": options.shape,
-        "results": results,
-        "bars": judge(results, on_card=device.kind == "cuda"),
-    }
-    print(report(result))
-    if options.output is not None:
-        options.output.write_text(json.dumps(result, indent=2) + "\n")
+    if device.kind == "cuda":
+        torch.cuda.set_device(device.torch_name)  # kernels are launched on the current device
+    facts = {"benchmark": "roofline", "date": datetime.date.today().isoformat(), "machine": machine(device)}
+
+    def result(results: dict[str, Any], *, partial: bool) -> dict[str, Any]:
+        bars = judge(results, on_card=device.kind == "cuda")
+        return {**facts, "partial": partial, "shape": options.shape, "results": results, "bars": bars}
+
+    def save(results: dict[str, Any], *, partial: bool = True) -> None:
+        if options.output is not None:
+            write_json(options.output, result(results, partial=partial))
+
+    results = measure(options.shape, device, options.limit, with_job=not options.no_job, after_part=save)
+    print(report(result(results, partial=False)))
+    save(results, partial=False)
     return 1 if any(isinstance(part, dict) and "failed" in part for part in results.values()) else 0
 
 

@@ -21,14 +21,15 @@ import sys
 import time
 from array import array
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from peers.machine import machine
 
-from inferdoc.devices import environment, find_device
+from inferdoc.devices import find_device
 from inferdoc.engine.batch import BatchArrays
 from inferdoc.engine.blocks import ROOT, PrefixCache, chain_key
 from inferdoc.engine.config import EngineConfig
@@ -86,7 +87,8 @@ class NullRunner:
 
 @dataclass(frozen=True)
 class Case:
-    """One load. churn: in each step a request leaves and another, with a prompt of a block, joins."""
+    """One load. churn: a quarter of the requests are short ones, of which one leaves and another, with a prompt of a
+    block, joins in each step; the rest have the context and stay."""
 
     batch: int
     context: int
@@ -113,18 +115,16 @@ class Load:
         self._runner = NullRunner(case.batch)
         self._engine = Engine(self._runner, config)
         self._start = self._engine.now()
-        first = [
-            self._request(rng, i, case.context - i % BLOCK_SIZE, 2 * case.batch + i if case.churn else steps)
-            for i in range(case.batch)
-        ]
-        for request in first:
+        passing = case.batch // 4 if case.churn else 0
+        staying = [self._request(rng, i, case.context - i % BLOCK_SIZE, steps) for i in range(case.batch - passing)]
+        for request in staying:
             self._engine.scheduler.add(request)
-        while any(not request.token_times for request in first):
+        while any(not request.token_times for request in staying):
             self._engine.step(self._start)
-        if case.churn:
-            for i in range(steps):
-                self._engine.scheduler.add(self._request(rng, case.batch + i, BLOCK_SIZE, case.batch))
-            while self._engine.scheduler.running[0] in first:
+        if passing:
+            for i in range(steps):  # the first ones are done one after the other
+                self._engine.scheduler.add(self._request(rng, case.batch + i, BLOCK_SIZE, min(i + 1, passing)))
+            for _ in range(passing):
                 self._engine.step(self._start)
 
     def measure(self) -> list[float]:
@@ -202,14 +202,16 @@ def main() -> int:
     steady = [
         Case(batch, context, caching) for caching in (False, True) for batch in BATCHES for context in (SHORT, LONG)
     ]
-    churning = [Case(max(BATCHES), SHORT, caching, churn=True) for caching in (False, True)]
+    churning = [
+        Case(max(BATCHES), context, caching, churn=True) for caching in (False, True) for context in (SHORT, LONG)
+    ]
     seconds = measure_steps(steady + churning)
     rates = measure_lookups()
     steps = [{**asdict(case), **summarise(rounds)} for case, rounds in seconds.items()]
     growths = [
-        {"batch": case.batch, "prefix_caching": case.prefix_caching}
-        | growth(seconds[case], seconds[Case(case.batch, LONG, case.prefix_caching)])
-        for case in steady
+        {"batch": case.batch, "prefix_caching": case.prefix_caching, "churn": case.churn}
+        | growth(seconds[case], seconds[replace(case, context=LONG)])
+        for case in steady + churning
         if case.context == SHORT
     ]
     judged = [step for step in steps if step["batch"] == max(BATCHES) and not step["churn"]]
@@ -219,7 +221,7 @@ def main() -> int:
     result = {
         "benchmark": "scheduler_overhead",
         "date": datetime.date.today().isoformat(),
-        "machine": machine(),
+        "machine": machine(find_device("cpu")),
         "work": {"rounds": ROUNDS, "steps_a_round": STEPS, "block_size": BLOCK_SIZE, "contexts": [SHORT, LONG]},
         "steps": steps,
         "growth": growths,
@@ -249,9 +251,10 @@ def report(result: dict[str, Any]) -> str:
         )
     for each in result["growth"]:
         low, high = each["interval"]
+        load = f"{each['batch']} decodes, caching {'on' if each['prefix_caching'] else 'off'}"
         lines.append(
-            f"{each['batch']} decodes, caching {'on' if each['prefix_caching'] else 'off'}: {LONG} tokens of context "
-            f"take {each['ratio']:.3f} times as long as {SHORT} ({low:.3f} to {high:.3f})"
+            f"{load}{', joining and leaving' if each['churn'] else ''}: {LONG} tokens of context take "
+            f"{each['ratio']:.3f} times as long as {SHORT} ({low:.3f} to {high:.3f})"
         )
     lookup = result["prefix_lookup"]
     low, high = lookup["interval"]
@@ -259,12 +262,6 @@ def report(result: dict[str, Any]) -> str:
     bars = {name: bar for name, bar in result["bars"].items() if isinstance(bar, dict)}
     lines += [f"{name}: {'met' if bar['met'] else 'missed'}" for name, bar in bars.items()]
     return "\n".join(lines)
-
-
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on: the known facts, without the ones that move."""
-    fields = environment(find_device("cpu")).fields
-    return {name: f.value for name, f in fields.items() if f.state == "value" and name != "memory_free"}
 
 
 if __name__ == "__main__":

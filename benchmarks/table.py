@@ -32,20 +32,29 @@ class Entry:
 
 
 def _peers(result: dict[str, Any]) -> Iterator[str]:
+    yield from _partial(result)
+    titles = {name: engine["title"] for name, engine in result["engine"].items()}
+    for settings, engine in result["engine"].items():
+        if engine["reason"] is not None:
+            yield f"{engine['title']}: {engine['status']} ({engine['reason']})"
+        for peer in result["peers"].values():
+            if (pairing := peer["against"][settings]) is not None:
+                ratio = pairing["ratio"]
+                interval = "no interval" if ratio["low"] is None else f"{ratio['low']:.2f} to {ratio['high']:.2f}"
+                pairs = f"{ratio['pairs']} pairs"
+                yield f"{engine['title']}: {ratio['estimate']:.2f}x {peer['title']} ({interval}, {pairs})"
     for peer in result["peers"].values():
-        ratio = peer["ratio"]
-        if ratio is None:
+        if peer["reason"] is not None:
             yield f"{peer['title']}: {peer['status']} ({peer['reason']})"
-            continue
-        interval = "no interval" if ratio["low"] is None else f"{ratio['low']:.2f} to {ratio['high']:.2f}"
-        yield f"{ratio['estimate']:.2f}x {peer['title']} ({interval}, {ratio['pairs']} pairs)"
-    bars = result["bars"]
-    if bars["bar"] is not None:
-        yield f"bar {_met(bars['bar']['met'])}"
-    if bars["goal"] is not None:
-        yield f"goal {_met(bars['goal']['met'])}"
-    if bars["identical_tokens"] is not None:
-        yield f"identical tokens {_met(bars['identical_tokens'])}"
+    for name in ("bar", "goal", "identical_tokens"):
+        if (bar := result["bars"][name]) is not None:
+            met = [titles[settings] for settings in bar["met_by"]]
+            yield f"{name.replace('_', ' ')} " + (f"met by {' and '.join(met)}" if met else "missed")
+
+
+def _partial(result: dict[str, Any]) -> Iterator[str]:
+    if result.get("partial"):
+        yield "**partial: it was ended early**"
 
 
 def _overhead(result: dict[str, Any]) -> Iterator[str]:
@@ -74,12 +83,14 @@ def _kernels(result: dict[str, Any]) -> Iterator[str]:
 
 
 def _bars(result: dict[str, Any]) -> Iterator[str]:
+    yield from _partial(result)
     for name, bar in result["bars"].items():
         value = "not measured" if bar["value"] is None else f"{bar['value']:.2f}"
         yield f"{name.replace('_', ' ')} {value}" + ("" if bar["met"] is None else f", {_met(bar['met'])}")
 
 
 def _gate(result: dict[str, Any]) -> Iterator[str]:
+    yield from _partial(result)
     for case in result["cases"]:
         said = f"{case['largest_difference']:.2g} of the spread" if case["passed"] else case["reason"]
         yield f"{case['backend']}, {case['dtype']}: {'passed' if case['passed'] else 'refused'} ({said})"

@@ -5,16 +5,17 @@ The rules read the evidence afterwards; nothing here concludes anything.
 
 from __future__ import annotations
 
+import gc
 import platform
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
 from inferdoc import __version__
-from inferdoc.devices import Device, Watch, environment, find_device
+from inferdoc.devices import Device, Watch, environment, find_device, release
 from inferdoc.engine.config import EngineConfig
 from inferdoc.errors import InputError
 from inferdoc.evidence import (
@@ -30,7 +31,15 @@ from inferdoc.evidence import (
     Workload,
 )
 from inferdoc.models import ModelSpec, read_spec
-from inferdoc.preparation import Options, check_options, dtypes_to_try, longest_allowed, prepare, read_workload
+from inferdoc.preparation import (
+    Options,
+    TooLargeError,
+    check_options,
+    dtypes_to_try,
+    longest_allowed,
+    prepare,
+    read_workload,
+)
 from inferdoc.probes import all_probes
 from inferdoc.probes.context import Collector, ProbeContext
 from inferdoc.probes.hardware_fit import observe_without_model
@@ -67,28 +76,51 @@ def collect_evidence(options: Options, progress: Progress, rank: Rank) -> Eviden
     budget = options.memory_bytes or device.usable_bytes
     if budget is None:
         raise InputError("the free memory of the device is not known; give --memory, for example --memory 16GiB")
-    session = _Session(options, device, spec, trace)
     dtypes = dtypes_to_try(options, spec, device)
+    session = _Session(options, device, spec, trace, dtypes)
     with session.watch:
-        for dtype in dtypes:
-            if session.context is None and spec.weight_bytes(dtype) < budget:
-                session.context = prepare(
-                    options,
-                    dtype,
-                    trace,
-                    device,
-                    budget_bytes=budget,
-                    deadline=session.began + options.budget_s,
-                    found=session.found,
-                    progress=progress,
-                    between_runs=session.watch.sample,
-                )
+        session.context = _prepare_first_that_fits(session, budget, progress)
         if session.context is None:
             observe_without_model(session.found, spec, trace, budget_bytes=budget, dtypes=dtypes)
         else:
             _measure(session, session.context, progress, rank)
     progress.close()
     return session.evidence()
+
+
+def _prepare_first_that_fits(session: _Session, budget: int, progress: Progress) -> ProbeContext | None:
+    """The model in the first of the types to try that memory holds; ``None`` where the budget holds none.
+
+    Raises:
+        TooLargeError: the last type, too, failed for memory that the budget promised.
+    """
+    options = session.options
+    fitting = [dtype for dtype in session.dtypes if session.spec.weight_bytes(dtype) < budget]
+    notes: list[str] = []
+    for dtype in fitting:
+        context = None
+        try:
+            context = prepare(
+                options,
+                dtype,
+                session.trace,
+                session.device,
+                budget_bytes=budget,
+                deadline=session.began + options.budget_s,
+                found=session.found,
+                progress=progress,
+                between_runs=session.watch.sample,
+            )
+        except TooLargeError as error:
+            if dtype == fitting[-1]:
+                raise
+            notes.append(f"not in {dtype}: {error}")
+        if context is not None:
+            return replace(context, engine_notes=(*notes, *context.engine_notes))
+        # Here that model is in no frame any more; it goes before the next one comes.
+        gc.unfreeze()
+        release()
+    return None
 
 
 @dataclass
@@ -99,6 +131,8 @@ class _Session:
     device: Device
     spec: ModelSpec
     trace: Trace
+    dtypes: list[str]
+    """Types of the weights to try, in order."""
     found: Collector = field(default_factory=Collector)
     plan: Plan = field(default_factory=lambda: Plan([], []))
     context: ProbeContext | None = None

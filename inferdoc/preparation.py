@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -176,6 +177,10 @@ def check_options(options: Options, device: Device) -> None:
         raise InputError("--no-enforce-eager asks for CUDA graphs, which need a CUDA card; on a CPU leave it out")
 
 
+class TooLargeError(ModelError):
+    """Memory that a model needs could not be had; another type may need less."""
+
+
 @dataclass(frozen=True)
 class StepLimits:
     """What a step may hold: as asked for, else by the device, else less where memory does not hold that."""
@@ -198,8 +203,9 @@ class StepLimits:
         """Without whole prompts, then half of what the user left open; ``None`` where that changes nothing."""
         if self.largest > self.tokens:
             return replace(self, largest=self.tokens)
-        sequences = options.max_num_seqs or max(2, self.sequences // 2)
-        tokens = options.max_num_batched_tokens or max(options.block_size, sequences, self.tokens // 2)
+        sequences = options.max_num_seqs or min(self.sequences, max(2, self.sequences // 2))
+        least = max(options.block_size, sequences)
+        tokens = options.max_num_batched_tokens or min(self.tokens, max(least, self.tokens // 2))
         smaller = StepLimits(tokens, sequences, tokens)
         return smaller if smaller != self else None
 
@@ -221,7 +227,7 @@ class Switches:
 
         Raises:
             ModelError: Triton attention is asked for and cannot run a layer of this model, or its type.
-            InputError: the C function is asked for and not to be had.
+            InputError: Triton attention or the C function is asked for and not to be had.
         """
         on_card = device.kind == "cuda"
         notes = []
@@ -230,8 +236,12 @@ class Switches:
             try:
                 for layer in layers:
                     refuse_unsupported(layer, dtype)
+                if find_spec("triton") is None:
+                    raise InputError(
+                        "the package triton (Linux) is not installed; attention_backend 'torch' runs anywhere"
+                    )
                 backend = "triton"
-            except ModelError as error:
+            except InputError as error:
                 if options.attention_backend == "triton":
                     raise
                 notes.append(f"attention in torch: {error}")
@@ -255,9 +265,8 @@ class Switches:
 
 @dataclass(frozen=True)
 class _Ready:
-    """A model on its pool, with timed steps."""
+    """What was measured of a model on its pool, with timed steps."""
 
-    runner: ModelRunner
     base: EngineConfig
     memory: MemoryTerms
     kv_capacity_tokens: int
@@ -289,9 +298,12 @@ def prepare(
         ``None`` where the memory budget leaves no room for the longest request's KV.
 
     Raises:
-        ModelError: it cannot be loaded, or the engine would measure another model, or memory does not hold it.
+        TooLargeError: memory does not hold the model, or the smallest step.
+        ModelError: it cannot be loaded, or the engine would measure another model.
         InputError: nothing of the trace can run, or --kv-blocks does not fit.
     """
+    if device.kind == "cuda":
+        torch.cuda.set_device(device.index)  # Triton and torch.cuda.* without a device launch on the current one
     # A card's free memory as it was before this process used any of it; the budget is made of the same number.
     before = Reading(device.free_bytes, 0) if device.kind == "cuda" else Reading.now(device)
     loaded, probed = _load(options, dtype, device, progress)
@@ -316,20 +328,22 @@ def prepare(
     limits = StepLimits.of(options, device, int(trace.rows["input_tokens"].max()))  # type: ignore[arg-type]
     notes = [*filter(None, [probed.note]), *switches.notes, *checked.notes]
     while True:
+        with _memory_error("preparing the engine", options, dtype, device):
+            runner = ModelRunner(loaded.model, options.block_size)
         try:
-            ready = _set_up(options, limits, switches, loaded, trace, device, budget_bytes, before, progress)
+            ready = _set_up(options, limits, switches, loaded, runner, trace, device, budget_bytes, before, progress)
             break
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             asked = asked_bytes(error)
         # Here the error is gone, and with it the frames that held what did not fit.
-        ModelRunner(loaded.model, options.block_size)  # in place of the pool that the failed attempt left behind
+        runner.drop_pool()  # the next runner's first forward may need that memory
         release()
         problem = describe(asked, device)
         smaller = limits.less(options)
         if smaller is None:
-            raise ModelError(_too_large(f"steps of {limits.tokens} tokens", problem, options, dtype, device))
+            raise TooLargeError(_too_large(f"steps of {limits.tokens} tokens", problem, options, dtype, device))
         notes.append(
             f"{problem} with steps of {limits.largest:,} tokens and {limits.sequences} sequences: went on with "
             f"{smaller.largest:,} and {smaller.sequences}"
@@ -343,7 +357,7 @@ def prepare(
         spec=spec,
         loaded=loaded,
         device=device,
-        runner=ready.runner,
+        runner=runner,
         base=ready.base,
         memory=ready.memory,
         kv_capacity_tokens=ready.kv_capacity_tokens,
@@ -393,6 +407,7 @@ def _set_up(
     limits: StepLimits,
     switches: Switches,
     loaded: LoadedModel,
+    runner: ModelRunner,
     trace: Trace,
     device: Device,
     budget: int,
@@ -415,12 +430,12 @@ def _set_up(
         enable_fusion=switches.enable_fusion,
         compile=switches.compile,
     )
-    runner = ModelRunner(loaded.model, small.kv_tokens)
     # Before the pool takes what is free.
     bandwidth = measure_bandwidth(replace(device, free_bytes=free_now(device)), loaded.weight_bytes_measured)
     matmul = _matmul_rate(device, loaded.dtype)
     release()
     weights, per_token = loaded.weight_bytes_measured, runner.kv_bytes_per_token
+    runner.resize(small.kv_tokens)
     runner.configure(small)
     step = LargestStep(
         tokens=limits.largest,
@@ -470,7 +485,7 @@ def _set_up(
     typical = int(np.median((trace.rows["input_tokens"] + trace.rows["output_tokens"] // 2).to_numpy()))
     sweep = measure_sweep(runner, base, context=typical, vocabulary=spec.vocab_size, seed=options.seed)
     notes += filter(None, [memory.note])
-    return _Ready(runner, base, memory, capacity, bandwidth, matmul, sweep, tuple(notes))
+    return _Ready(base, memory, capacity, bandwidth, matmul, sweep, tuple(notes))
 
 
 def _fixed_capacity(options: Options, available: int, per_token: int, longest: int, budget: int) -> int:
@@ -513,7 +528,7 @@ def _memory_error(doing: str, options: Options, dtype: str, device: Device) -> I
             raise
         asked = asked_bytes(error)
     release()
-    raise ModelError(_too_large(doing, describe(asked, device), options, dtype, device)) from None
+    raise TooLargeError(_too_large(doing, describe(asked, device), options, dtype, device)) from None
 
 
 def _too_large(doing: str, problem: str, options: Options, dtype: str, device: Device) -> str:

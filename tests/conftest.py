@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 # Two test processes on two cores: torch threads of their own would fight over them. Inherited by subprocesses.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Without a card Triton interprets the kernels; it asks when it is imported. Inherited by subprocesses.
-if shutil.which("nvidia-smi") is None:
+if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 REPOSITORY = Path(__file__).resolve().parent.parent

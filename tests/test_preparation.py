@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -12,14 +14,14 @@ from typing import Any
 import pytest
 import torch
 
-from inferdoc import preparation
+from inferdoc import diagnosis, preparation
 from inferdoc.devices import Device, find_device
 from inferdoc.diagnosis import _engine, _subject
 from inferdoc.engine.attention.layer import LayerSpec
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.runner import ModelRunner
 from inferdoc.errors import InputError, ModelError
-from inferdoc.preparation import Options, StepLimits, Switches, prepare, read_workload
+from inferdoc.preparation import Options, StepLimits, Switches, TooLargeError, prepare, read_workload
 from inferdoc.probes.context import Collector, ProbeContext
 from inferdoc.progress import Progress
 
@@ -49,6 +51,11 @@ def run(options: Options, budget: int = GIB * 3 // 2, device: Device = CPU) -> P
         progress=Progress(),
         between_runs=lambda: None,
     )
+
+
+@pytest.fixture(autouse=True)
+def _triton_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "find_spec", lambda name: name)
 
 
 def choose(options: Options, device: Device, spec: LayerSpec = HEADS, dtype: torch.dtype = torch.bfloat16) -> Switches:
@@ -92,6 +99,15 @@ def test_a_model_beyond_the_kernels_falls_back_with_a_note_or_is_refused_where_t
         choose(Options(attention_backend="triton"), CARD, spec, dtype)
 
 
+def test_without_the_package_triton_a_card_gets_torch_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "find_spec", lambda name: None)
+    chosen = choose(Options(), CARD)
+    assert (chosen.attention_backend, chosen.enforce_eager) == ("torch", True)
+    assert chosen.notes[0].startswith("attention in torch: the package triton (Linux) is not installed")
+    with pytest.raises(InputError, match=r"the package triton .* is not installed"):
+        choose(Options(attention_backend="triton"), CARD)
+
+
 def test_the_limits_of_a_step_come_from_the_user_or_the_device() -> None:
     assert StepLimits.of(Options(), CPU, 4000) == StepLimits(tokens=256, sequences=8, largest=256)
     assert StepLimits.of(Options(), CARD, 4000) == StepLimits(tokens=2048, sequences=64, largest=4000)
@@ -109,6 +125,16 @@ def test_less_is_first_without_whole_prompts_then_half_down_to_the_least() -> No
     assert seen[-1] == (16, 2)  # a block, and two sequences
     fixed = Options(max_num_seqs=64, max_num_batched_tokens=2048)
     assert StepLimits(2048, 64, 2048).less(fixed) is None
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 5, 16, 40])
+def test_less_never_grows(tokens: int) -> None:
+    """Not to two sequences, or to a block of tokens, where the user allows less."""
+    limits = StepLimits(tokens, 1, tokens)
+    asked = Options(max_num_batched_tokens=tokens)
+    assert limits.less(asked) is None
+    smaller = limits.less(Options())
+    assert smaller is None or (smaller.sequences == 1 and smaller.tokens < tokens)
 
 
 def test_a_fixed_pool_is_what_was_asked_for(options: Options) -> None:
@@ -169,6 +195,34 @@ def test_a_step_that_does_not_fit_is_halved_and_said(
     assert context.engine_notes[0] in _subject(options, context.spec, context).notes
 
 
+def test_the_pool_that_did_not_fit_is_gone_before_the_next_runner_runs_the_model(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    make, release = ModelRunner.__init__, preparation.release
+
+    def noted_make(self: ModelRunner, model: torch.nn.Module, kv_tokens: int) -> None:
+        layers = [module.inferdoc_layer for module in model.modules() if hasattr(module, "inferdoc_layer")]
+        events.append("make on a pool" if any(len(layer.keys) for layer in layers) else "make")  # type: ignore[union-attr, arg-type]
+        make(self, model, kv_tokens)
+
+    def noted_release() -> None:
+        events.append("release")
+        release()
+
+    def failing(*arguments: Any, **named: Any) -> Any:
+        events.append("profile")
+        return fails_once(*arguments, **named)
+
+    fails_once = Failing(preparation.profile, 1)
+    monkeypatch.setattr(preparation, "profile", failing)
+    monkeypatch.setattr(preparation, "release", noted_release)
+    monkeypatch.setattr(ModelRunner, "__init__", noted_make)
+    assert run(options) is not None
+    failed = events.index("profile")
+    assert events[failed + 1 : failed + 3] == ["release", "make"]
+
+
 def test_where_nothing_can_be_halved_the_error_says_what_would_fit(
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +245,7 @@ def test_a_capture_that_fails_leaves_the_engine_eager_and_says_so(
             raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(preparation, "ModelRunner", partial(ModelRunner, new_capturer=NoCapture))
-    context = run(replace(options, enforce_eager=False))
+    context = run(replace(options, enforce_eager=False, attention_backend="torch"))
     assert context is not None
     assert any("CUDA graphs were left out" in note and "capturing" in note for note in context.engine_notes)
     assert context.memory.graphs is None
@@ -203,3 +257,46 @@ def test_the_engine_is_called_by_what_it_does() -> None:
     assert _engine(base) == "inferdoc engine, torch attention, eager"
     card = replace(base, attention_backend="triton", enforce_eager=False, enable_fusion=True, compile=True)
     assert _engine(card) == "inferdoc engine, triton attention, CUDA graphs, fused operations, compiled"
+
+
+class Big:
+    """Stands for a loaded model; in a cycle, as models are."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+@pytest.mark.parametrize("first_ends", ["does not fit", "fails"])
+def test_the_next_type_is_tried_once_the_first_model_is_gone(
+    options: Options, monkeypatch: pytest.MonkeyPatch, first_ends: str
+) -> None:
+    kept: list[weakref.ref[Big]] = []
+    found = run(options)
+    assert found is not None
+
+    def prepared(options: Options, dtype: str, *arguments: Any, **named: Any) -> ProbeContext | None:
+        assert all(model() is None for model in kept), "the first model is still in memory"
+        model = Big()
+        kept.append(weakref.ref(model))
+        gc.freeze()
+        if dtype == "bfloat16":
+            return found
+        if first_ends == "fails":
+            raise TooLargeError("out of memory: 2.50 GiB asked for")
+        return None
+
+    monkeypatch.setattr(diagnosis, "prepare", prepared)
+    session = diagnosis._Session(options, CPU, found.spec, found.trace, ["float32", "bfloat16"])
+    context = diagnosis._prepare_first_that_fits(session, GIB, Progress())
+    assert len(kept) == 2
+    assert context is not None
+    told = ("not in float32: out of memory: 2.50 GiB asked for",) if first_ends == "fails" else ()
+    assert context.engine_notes == (*told, *found.engine_notes)
+
+
+def test_memory_that_fails_in_the_last_type_is_an_error(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = preparation.read_spec(options.model_location)
+    monkeypatch.setattr(preparation, "load_model", Failing(lambda: None, 100))
+    session = diagnosis._Session(options, CPU, spec, read_workload(options), ["float32", "bfloat16"])
+    with pytest.raises(TooLargeError, match=r"2\.50 GiB asked for.* while loading the model as bfloat16"):
+        diagnosis._prepare_first_that_fits(session, GIB, Progress())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -49,4 +49,13 @@ def first_divergences(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[i
         if list(a) != list(b):
             shared = min(len(a), len(b))
             found[request] = next((i for i in range(shared) if a[i] != b[i]), shared)
+    return found
+
+
+def earliest(divergences: Iterable[dict[int, int]]) -> dict[int, int]:
+    """Request to the first position of all jobs' divergences."""
+    found: dict[int, int] = {}
+    for job in divergences:
+        for request, position in job.items():
+            found[request] = min(position, found.get(request, position))
     return found

@@ -18,6 +18,8 @@ from inferdoc.models import load_model
 def load(settings: dict[str, Any]) -> tuple[Run, dict[str, Any]]:
     torch.set_num_threads(settings["threads"])
     device = settings["device"]
+    if device != "cpu":
+        torch.cuda.set_device(torch.device(device).index or 0)  # kernels are launched on the current device
     loaded = load_model(
         settings["model"], dtype=settings["dtype"], device=device, load_format=settings.get("load_format", "auto")
     )

@@ -9,8 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from shapes import SHAPES, write_config
 
+from inferdoc.devices import find_device
+from inferdoc.preparation import Options, StepLimits, Switches
 from peers.process import Worker, WorkerError, cores, python_of
 from peers.weights import packaged_gguf, prepare_weights
 
@@ -24,7 +27,8 @@ class Work:
     """What every engine does: greedy, and no token ends an output.
 
     model: for people. prepare: makes the weights or the configuration in a folder, and returns the model's path.
-    load_format: ``dummy`` draws the same random weights for every engine. batched_tokens: token budget of a step.
+    load_format: ``dummy`` draws the same random weights for every engine. batched_tokens: token budget of a peer's
+    step. settings: of our engine, by name in `OURS`.
     bar, goal: how many times as fast as `bar_peer` ours should be, None for the best of all. exact: all engines must
     give the same tokens (rounding in bfloat16 decides between near words, so there it is only counted).
     """
@@ -40,6 +44,7 @@ class Work:
     dtype: str = "float32"
     load_format: str = "auto"
     batched_tokens: int = 2048
+    settings: tuple[str, ...] = ("default", "compiled")
     bar: float | None = None
     goal: float | None = None
     bar_peer: str | None = None
@@ -76,6 +81,7 @@ GPU_WORK = Work(
     dtype="bfloat16",
     load_format="dummy",
     batched_tokens=8192,
+    settings=("default",),
     bar=1.5,
     bar_peer="transformers-continuous",
     exact=False,
@@ -136,24 +142,41 @@ def _common(model: Path, work: Work) -> dict[str, Any]:
     }
 
 
-def _inferdoc(model: Path, work: Work) -> dict[str, Any]:
+def _as_diagnosed(model: Path, work: Work) -> dict[str, Any]:
+    """The engine as `diagnose` runs this model here by default, for as many requests at once as there are."""
+    options, device = Options(max_num_seqs=work.requests), find_device(work.device)
+    switches = Switches.choose(options, device, [], getattr(torch, work.dtype))
+    engine = _pool(work) | {
+        "max_num_batched_tokens": StepLimits.of(options, device, work.prompt_tokens).tokens,
+        "batching": "continuous",
+        "attention_backend": switches.attention_backend,
+        "enforce_eager": switches.enforce_eager,
+        "enable_fusion": switches.enable_fusion,
+        "compile": switches.compile,
+    }
+    return _common(model, work) | {"engine": engine}
+
+
+def _compiled(model: Path, work: Work) -> dict[str, Any]:
+    """What is fastest on a CPU for this work."""
+    engine = _pool(work) | {
+        "max_num_batched_tokens": 1024,  # activations of 1,024 tokens stay in a CPU's cache
+        "batching": "prefill-first",
+        "attention_backend": "cpu",
+        "compile": True,
+        "pack_weights": True,
+    }
+    return _common(model, work) | {"engine": engine}
+
+
+def _pool(work: Work) -> dict[str, Any]:
     block = 16
-    card = work.device != "cpu"
-    engine = {
+    return {
         "max_model_len": work.length,
         "num_kv_blocks": work.requests * -(-work.length // block),
         "block_size": block,
         "max_num_seqs": work.requests,
-        # Activations of 1,024 tokens stay in a CPU's cache.
-        "max_num_batched_tokens": work.batched_tokens if card else 1024,
-        "batching": "continuous" if card else "prefill-first",
-        "attention_backend": "triton" if card else "cpu",
-        "enforce_eager": not card,
-        "enable_fusion": card,
-        "compile": not card,
-        "pack_weights": not card,
     }
-    return _common(model, work) | {"engine": engine}
 
 
 def _transformers(mode: str) -> Callable[[Path, Work], dict[str, Any]]:
@@ -192,7 +215,14 @@ def _llamacpp(model: Path, work: Work) -> dict[str, Any]:
     }
 
 
-OURS = Peer("inferdoc", "inferdoc", "inferdoc_worker.py", _inferdoc)
+OURS = {
+    peer.name: peer
+    for peer in (
+        Peer("default", "inferdoc as diagnose runs it", "inferdoc_worker.py", _as_diagnosed),
+        Peer("compiled", "inferdoc compiled", "inferdoc_worker.py", _compiled),
+    )
+}
+"""Our engine, by settings."""
 PEERS = {
     peer.name: peer
     for peer in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 
 def load(settings: dict[str, Any]) -> tuple[Run, dict[str, Any]]:
     torch.set_num_threads(settings["threads"])
+    if settings["device"] != "cpu":
+        torch.cuda.set_device(torch.device(settings["device"]).index or 0)
     transformers.logging.set_verbosity_error()
     model = load_transformers(settings)
     run = continuous(model, settings) if settings["mode"] == "continuous" else static(model)
@@ -53,10 +56,10 @@ def static(model: Any) -> Run:
 
 
 def continuous(model: Any, settings: dict[str, Any]) -> Run:
-    """The interface of 5.17 and later; the pool is sized for the job."""
+    """The pool is sized for the job."""
     from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
-    batching = ContinuousBatchingConfig(**settings["continuous"])
+    batching = ContinuousBatchingConfig(**known_fields(ContinuousBatchingConfig, settings["continuous"]))
 
     def run(prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
         outputs = model.generate_batch(
@@ -69,6 +72,13 @@ def continuous(model: Any, settings: dict[str, Any]) -> Run:
         return [list(outputs[key].generated_tokens) for key in sorted(outputs, key=lambda key: int(key.split("_")[-1]))]
 
     return run
+
+
+def known_fields(config: type, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings under the names of this version of transformers: up to 5.17 ``page_size`` is ``block_size``."""
+    if "page_size" in {field.name for field in fields(config)}:
+        return settings
+    return {"block_size" if key == "page_size" else key: value for key, value in settings.items()}
 
 
 if __name__ == "__main__":

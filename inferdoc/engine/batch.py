@@ -116,14 +116,21 @@ class BatchArrays:
         return self._tables[: len(block_ids), :most]
 
     def _move_rows(self, block_ids: list[list[int]]) -> None:
-        """Requests came, left or changed places: take along the tables that are known, empty the others."""
+        """Requests came, left or changed places: take along the tables that are known, empty the others.
+
+        What lies past a row's width, and in rows that are not in use, is zero before and after.
+        """
         known = {id(blocks): row for row, blocks in enumerate(self._block_ids)}
         sources = np.array([known.get(id(blocks), -1) for blocks in block_ids])
-        new = sources < 0
-        self._widths = np.where(new, 0, np.append(self._widths, 0)[sources])
-        moved = self._tables[sources]
-        moved[new] = 0
-        self._tables[: len(sources)] = moved
+        widths = np.append(self._widths, 0)[sources]
+        moved = np.flatnonzero(sources != np.arange(len(sources)))
+        replaced = self._widths[moved[moved < len(self._widths)]]
+        used = max(widths[moved].max(initial=0), replaced.max(initial=0))
+        tables = self._tables[sources[moved], :used]
+        tables[sources[moved] < 0] = 0
+        self._tables[moved, :used] = tables
+        self._tables[len(sources) : len(self._widths), : self._widths[len(sources) :].max(initial=0)] = 0
+        self._widths = widths
         self._block_ids = block_ids
 
     def _enlarge(self, rows: int, width: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -29,15 +29,27 @@ from inferdoc.models.quiet import silence
 
 Backend = Literal["torch", "cpu", "triton"]
 
-_RELATIVE = {torch.float64: 1e-5, torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 8e-2}
+_LARGEST = {torch.float64: 1e-5, torch.float32: 1e-3}
 """Largest difference of logits as a share of their spread. Far above rounding in each dtype (measured on the embedded
 model in float32: below 1e-5; transformers' eager attention rounds its softmax to float32 in float64 models too), far
-below what a wrong mask or a skipped layer gives (above 0.1)."""
-_SIXTEEN_BITS = (torch.float16, torch.bfloat16)
-_MOST = 1.0
-"""In 16 bits a deep model may differ by more than `_RELATIVE` from itself: with 32 layers of random weights bfloat16
-and float32 differ by 0.2, and so do transformers' own implementations of attention. There its own sensitivity to
-one rounding sets the bound, up to this one; unrelated logits differ by four or more."""
+below what a wrong mask or a skipped layer gives (above 0.1).
+
+In 16 bits rounding grows with a model's depth, up to what a wrong layer among many gives. There the model's own
+sensitivity to roundings sets the bound (`_disturbed_logits`), on the root mean square difference, which varies less
+from draw to draw than the largest one. Of the logits' spread, on a CPU, Llamas of random weights, hidden size 256:
+
+                                                    the middle layer (of 2: the last)
+    layers, dtype    this engine    disturbed       with a window of 12   without attention
+    2,  bfloat16     0.0063-0.0066  0.016-0.021     0.37-0.51             0.53-0.61
+    16, bfloat16     0.027-0.028    0.047-0.057     0.16                  0.31-0.32
+    32, bfloat16     0.040-0.041    0.067-0.080     0.11                  0.22-0.23
+    32, float16      0.0057-0.0059  0.0090-0.0099   0.11                  0.22-0.23
+
+In 32 layers of bfloat16 a window of 24 or a scale 1.5 times too large in one layer gives 0.05 to 0.065, and passes."""
+_MOST = 0.3
+"""No sensitivity allows more: unrelated logits differ by 1.4."""
+_DRAWS = 3
+"""Disturbances tried before a model is refused: where a rounding decides between experts, one may not show it."""
 _BLOCK_SIZE = 16
 _CHUNKS = ((11, 13, 10, 1, 1, 1), (11, 8, 1, 1))
 """Tokens of each prompt in each step: chunks over what is in the pages, then decodes beside another prompt's chunk."""
@@ -176,20 +188,25 @@ def check_model(
     _use_own_attention(model, runner.specs)
     ends = [[sum(chunks[: i + 1]) - 1 for i in range(len(chunks))] for chunks in _CHUNKS]
     reference = _own_logits(model, prompts, ends)
-    difference = _difference(ours, reference)
-    bound = _RELATIVE[reference.dtype]
-    if bound < difference <= _MOST and reference.dtype in _SIXTEEN_BITS:
-        bound = max(bound, 2 * _difference(_disturbed_logits(model, prompts, ends), reference))
+    largest = _largest(ours, reference)
+    difference, bound = largest, _LARGEST.get(reference.dtype, 0.0)
+    if reference.dtype not in _LARGEST:
+        difference = _typical(ours, reference)
+        for draw in range(_DRAWS):
+            if difference <= bound or not difference <= _MOST:
+                break
+            disturbed = _disturbed_logits(model, [module for module, _ in runner.layers], prompts, ends, draw)
+            bound = min(_MOST, max(bound, _typical(disturbed, reference)))
     if not difference <= bound:
         raise ModelError(
             f"{name}: logits through the paged engine differ from transformers' own by {difference:.2g} of their "
-            f"spread (at most {bound:g} in {reference.dtype}); it would measure another model. "
+            f"spread (at most {bound or _MOST:.2g} in {reference.dtype}); it would measure another model. "
             "Sizing and trace analysis still work"
         )
     places = [(prompt, position) for prompt, at in enumerate(ends) for position in at]
     differs = (ours.argmax(-1) != reference.argmax(-1)).tolist()
     divergence = next((place for place, other in zip(places, differs, strict=True) if other), None)
-    return GateResult(len(runner.layers), difference, divergence, tuple(notes))
+    return GateResult(len(runner.layers), largest, divergence, tuple(notes))
 
 
 def _own_logits(model: nn.Module, prompts: list[list[int]], ends: list[list[int]]) -> torch.Tensor:
@@ -203,23 +220,44 @@ def _own_logits(model: nn.Module, prompts: list[list[int]], ends: list[list[int]
     return torch.cat(logits)
 
 
-def _disturbed_logits(model: nn.Module, prompts: list[list[int]], ends: list[list[int]]) -> torch.Tensor:
-    """The same with every embedded number moved by one rounding, up or down: what rounding alone does to this model."""
+def _disturbed_logits(
+    model: nn.Module, attention: list[nn.Module], prompts: list[list[int]], ends: list[list[int]], draw: int
+) -> torch.Tensor:
+    """The same with each number of the embeddings and of every attention's output moved as rounding moves it.
 
-    def move(module: nn.Module, arguments: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
-        signs = torch.randint(0, 2, output.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
-        return output * (1 + torch.finfo(output.dtype).eps * signs.to(output.device, output.dtype))
+    A rounding's squared error is on average a twelfth of the last place's square. The numbers are rounded already, so
+    one in twelve of them, drawn at random, moves by a whole place, up or down.
+    """
+    generator = torch.Generator().manual_seed(draw)
 
-    handle = model.get_input_embeddings().register_forward_hook(move)  # type: ignore[operator]
+    def move(module: nn.Module, arguments: tuple[torch.Tensor, ...], output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (move(module, arguments, output[0]), *output[1:])
+        drawn = torch.rand(output.shape, generator=generator).to(output.device)
+        signs = (drawn < 1 / 24).to(output.dtype) - (drawn > 23 / 24).to(output.dtype)
+        return output * (1 + torch.finfo(output.dtype).eps * signs)
+
+    disturbed = [model.get_input_embeddings(), *attention]  # type: ignore[operator]
+    handles = [module.register_forward_hook(move) for module in disturbed]
     try:
         return _own_logits(model, prompts, ends)
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
-def _difference(logits: torch.Tensor, reference: torch.Tensor) -> float:
+def _largest(logits: torch.Tensor, reference: torch.Tensor) -> float:
     """Largest difference as a share of the reference's spread."""
-    return float((logits - reference).abs().max() / reference.float().std().clamp_min(1e-6))
+    return float((logits - reference).abs().max() / _spread(reference))
+
+
+def _typical(logits: torch.Tensor, reference: torch.Tensor) -> float:
+    """Root mean square difference as a share of the reference's spread."""
+    return float((logits.float() - reference.float()).square().mean().sqrt() / _spread(reference))
+
+
+def _spread(reference: torch.Tensor) -> torch.Tensor:
+    return reference.float().std().clamp_min(1e-6)
 
 
 def _longest(model: nn.Module) -> int | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -50,8 +51,17 @@ class CudaCapturer:
                 work()
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            work()
+        try:
+            # torch.cuda.graph leaves its stream as the current one if it cannot end the capture.
+            here = torch.cuda.stream(torch.cuda.current_stream(self._device))
+            with here, torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                work()
+        except Exception as error:
+            # torch before 2.12 leaves the pool open too, and then fails at the next empty_cache().
+            with suppress(RuntimeError, AttributeError):
+                torch._C._cuda_endAllocateToPool(self._device.index, self._pool)
+            # What the work met comes first; that the capture could not be ended follows from it.
+            raise (error.__context__ or error) from None
         replay: Callable[[], None] = graph.replay
         return replay
 
@@ -120,6 +130,7 @@ class DecodeInputs:
         self._columns = self._host.to(device)
         self._query_starts = torch.arange(rows + 1, device=device)
         self._block_tables = torch.full((rows, table_width), scrap_block, device=device)
+        self._host_tables = torch.empty(rows * table_width, dtype=torch.int64, pin_memory=device.type == "cuda")
 
     def view(self, bucket: int) -> DecodeStep:
         token_ids, positions, slots, lengths = self._columns[:, :bucket]
@@ -134,15 +145,18 @@ class DecodeInputs:
         )
 
     def load(self, step: StepInput, bucket: int) -> None:
-        """Write a step's rows and pad to the bucket. Table entries past a row's length keep what they were."""
+        """Write a step's rows and pad to the bucket. Table columns that no row of it uses keep what they were."""
         rows = len(step.lengths)
         host = self._host.numpy()
         host[:, :rows] = step.token_ids, step.positions, step.slots, step.lengths
         host[:, rows:bucket] = [[0], [0], [-1], [1]]
         self._columns.copy_(self._host, non_blocking=True)
-        width = min(step.block_tables.shape[1], self._block_tables.shape[1])
-        self._block_tables[:rows, :width] = torch.from_numpy(step.block_tables[:, :width])
-        self._block_tables[rows:bucket, 0] = self.scrap_block
+        width = step.block_tables.shape[1]
+        # Packed, since torch copies to a card without waiting only what is in one piece.
+        tables = self._host_tables[: bucket * width].view(bucket, width)
+        tables.numpy()[:rows] = step.block_tables
+        tables[rows:] = self.scrap_block
+        self._block_tables[:bucket, :width] = tables.to(self._block_tables.device, non_blocking=True)
 
 
 class DecodeGraphs:

@@ -11,6 +11,8 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor, nn
 
+from inferdoc.engine.operators import define
+
 _layers: WeakValueDictionary[int, PackedLinear] = WeakValueDictionary()
 """A packed matrix has no layout that torch.compile knows, so a compiled model names the layer by number."""
 
@@ -40,15 +42,15 @@ class PackedLinear(nn.Module):
         return product
 
 
-# Not torch.library.custom_op, whose wrapping takes as long as a small product.
-_library = torch.library.Library("inferdoc", "FRAGMENT")
-_library.define("packed_linear(Tensor hidden, Tensor weight, int layer) -> Tensor")
-_library.impl("packed_linear", lambda hidden, weight, layer: _layers[layer].multiply(hidden), "CPU")
+def _multiply(hidden: Tensor, weight: Tensor, layer: int) -> Tensor:
+    return _layers[layer].multiply(hidden)
 
 
-@torch.library.register_fake("inferdoc::packed_linear", lib=_library)
-def _(hidden: Tensor, weight: Tensor, layer: int) -> Tensor:
+def _shape(hidden: Tensor, weight: Tensor, layer: int) -> Tensor:
     return hidden.new_empty(*hidden.shape[:-1], weight.shape[0])
+
+
+define("packed_linear(Tensor hidden, Tensor weight, int layer) -> Tensor", _multiply, _shape)
 
 
 class PackedLayers:

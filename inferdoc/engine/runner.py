@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from inferdoc.engine.graphs import Capturer, CudaCapturer, DecodeGraphs, DecodeI
 from inferdoc.engine.packing import PackedLayers, why_unpackable
 from inferdoc.engine.sampler import is_greedy, sample
 from inferdoc.engine.scheduler import Batch
-from inferdoc.errors import InputError
+from inferdoc.errors import InputError, MeasurementError
 
 _KEPT_GRAPHS = 2
 """Configurations whose graphs are kept: the two arms of a comparison, which are run in turn."""
@@ -86,6 +85,7 @@ class ModelRunner:
         self._config: EngineConfig | None = None
         self._backend = "torch"
         self._scrap = 0
+        self._has_pool = False
         self._fusions: Fusions | None = None
         self._packed: PackedLayers | None = None
         self._compiled: Callable[..., Any] | None = None
@@ -134,9 +134,16 @@ class ModelRunner:
     def resize(self, kv_tokens: int) -> None:
         """Give the model a pool of `kv_tokens` slots; what the old one held is gone."""
         self.kv_tokens = kv_tokens
-        self._allocate()
+        self._allocate(self._scrap)
         if self._config is not None:
             self.configure(self._config)
+
+    def drop_pool(self) -> None:
+        """Give the pool and the graphs on it back to the device. Until `configure` or `resize` nothing can be run."""
+        self._has_pool = False
+        for pages in self._pages:
+            pages.keys = pages.values = torch.empty(0)
+        self._drop_graphs()
 
     def configure(self, config: EngineConfig) -> None:
         """Set up for runs under `config`: backend, fusions, compilation, graphs. The pool's contents may be lost.
@@ -145,15 +152,18 @@ class ModelRunner:
 
         Raises:
             InputError: the Triton backend without a card, the C function without a compiler, packing without MKL.
+            Exception: memory for the pool could not be had, as `is_out_of_memory` tells; there is none then.
         """
         if config.pack_weights and (reason := why_unpackable(self.dtype, self.device)):
             raise InputError(f"pack_weights is not available here: {reason}")
         if config.attention_backend == "cpu" and (reason := why_unavailable(self.dtype, self.device)):
             raise InputError(f"attention_backend 'cpu' is not available here: {reason}; use 'torch'")
-        if config.attention_backend == "triton" and self.device.type != "cuda" and not os.getenv("TRITON_INTERPRET"):
-            raise InputError(
-                f"attention_backend 'triton' needs a CUDA device and the model is on {self.device.type}; use 'torch'"
-            )
+        if config.attention_backend == "triton":
+            from inferdoc.engine.attention.triton_layout import refuse_device  # needs triton
+
+            refuse_device(self.device)
+        if not self._has_pool:
+            self._allocate(self._scrap)
         self._config = config
         self._backend = config.attention_backend
         self._graphs = None
@@ -237,6 +247,8 @@ class ModelRunner:
 
     def _run(self, token_ids: Tensor, positions: Tensor, layout: AttentionLayout, keep: Tensor | int) -> Tensor:
         """One forward. `keep`: indices of the tokens whose logits are wanted; 0: all."""
+        if not self._has_pool:
+            raise MeasurementError("the K/V pool could not be allocated: resize the runner before it is used")
         self._state.layout = layout
         try:
             output = self._forward(token_ids[None], position_ids=positions[None], use_cache=False, logits_to_keep=keep)
@@ -253,17 +265,21 @@ class ModelRunner:
         attach(module, pages)
         return pages
 
-    def _allocate(self) -> None:
-        for pages in self._pages:
-            pages.keys = pages.values = torch.empty(0)
-        self._drop_graphs()  # the old pool is given back before the new one comes
-        slots = self.kv_tokens + self._scrap
-        for pages in self._pages:
-            spec = pages.spec
-            pages.keys = torch.empty(slots, spec.kv_heads, spec.key_dim, dtype=self.dtype, device=self.device)
-            pages.values = torch.empty(slots, spec.kv_heads, spec.value_dim, dtype=self.dtype, device=self.device)
-            pages.keys[self.kv_tokens :] = 0
-            pages.values[self.kv_tokens :] = 0
+    def _allocate(self, scrap: int) -> None:
+        self.drop_pool()  # before the new one comes
+        slots = self.kv_tokens + scrap
+        try:
+            for pages in self._pages:
+                spec = pages.spec
+                pages.keys = torch.empty(slots, spec.kv_heads, spec.key_dim, dtype=self.dtype, device=self.device)
+                pages.values = torch.empty(slots, spec.kv_heads, spec.value_dim, dtype=self.dtype, device=self.device)
+                pages.keys[self.kv_tokens :] = 0
+                pages.values[self.kv_tokens :] = 0
+        except Exception:
+            self.drop_pool()
+            raise
+        self._scrap = scrap
+        self._has_pool = True
 
     def _set_up_fusions(self, on: bool) -> None:
         if on and self._fusions is None:
@@ -317,8 +333,7 @@ class ModelRunner:
             self._graph_failure = "CUDA graphs were left out: they need a CUDA device"
             return
         if self._scrap < config.block_size:
-            self._scrap = config.block_size
-            self._allocate()
+            self._allocate(config.block_size)
         key = _Captured(
             attention_backend=config.attention_backend,
             enable_fusion=config.enable_fusion,

@@ -1,4 +1,4 @@
-"""The benchmarks are scripts: their folder is on the path when they run, and here."""
+"""The benchmarks are scripts: their folders are on the path when they run, and here."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ import sys
 from pathlib import Path
 
 BENCHMARKS = Path(__file__).resolve().parent.parent.parent / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
+sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "peers")]

@@ -6,9 +6,11 @@ import json
 
 import pytest
 import table
-from engine_vs_peers import Comparison, judge
+from engine_vs_peers import Entrant, describe
 from peers.process import Job
-from peers.registry import CPU_WORK, PEERS
+from peers.registry import CPU_WORK, OURS, PEERS
+
+STATIC = PEERS["transformers-static"]
 
 
 def test_the_readme_holds_the_results():
@@ -25,18 +27,22 @@ def test_a_result_that_is_not_there_is_said_to_be_missing(tmp_path, entry):
 
 
 def test_numbers_come_from_the_json(tmp_path):
-    static = Comparison(PEERS["transformers-static"])
-    for _ in range(6):
-        static.add(Job(2.0, [[1]]), Job(3.0, [[1]]))
+    def entrant(peer, seconds):
+        return Entrant(peer, jobs={i: Job(seconds, [[1]]) for i in range(6)})
+
+    ours, static = [entrant(OURS["default"], 4.0), entrant(OURS["compiled"], 2.0)], entrant(STATIC, 3.0)
     result = {
         "date": "2030-01-02",
+        "partial": True,
         "machine": {"processor": "A processor", "cores": 2, "torch": "9.9", "transformers": "8.8"},
-        "peers": {static.peer.name: static.describe(1)},
-        "bars": judge([static], CPU_WORK),
+        **describe(ours, [static], CPU_WORK),
     }
     (tmp_path / "engine_vs_peers.json").write_text(json.dumps(result))
     row = table.table(tmp_path).splitlines()[2]
-    assert "1.50x transformers, static batch (1.50 to 1.50, 6 pairs)<br>bar met<br>goal met" in row
+    assert "inferdoc as diagnose runs it: 0.75x transformers, static batch (0.75 to 0.75, 6 pairs)" in row
+    assert "inferdoc compiled: 1.50x transformers, static batch (1.50 to 1.50, 6 pairs)" in row
+    assert "bar met by inferdoc compiled<br>goal met by inferdoc compiled<br>identical tokens met by inferdoc as" in row
+    assert "partial: it was ended early" in row
     assert "2030-01-02, A processor, 2 cores, torch 9.9, transformers 8.8" in row
 
 

@@ -14,7 +14,7 @@ from inferdoc.engine.attention.cpu import (
     FEW_QUERIES,
     CpuLayout,
     KernelUnavailableError,
-    load_kernel,
+    load_library,
     why_unavailable,
 )
 from inferdoc.engine.attention.layer import LayerPages, LayerSpec, StepState
@@ -201,7 +201,7 @@ def test_the_c_function_computes_on_this_machine():
     reason = why_unavailable(torch.float32, torch.device("cpu"))
     if reason:
         pytest.skip(reason)
-    assert load_kernel() is load_kernel()
+    assert load_library() is load_library()
 
 
 @pytest.mark.skipif(not C_FUNCTION, reason="no C function on this machine")
@@ -226,10 +226,13 @@ class TestCFunction:
         case.spec = replace(case.spec, scale=1e4)
         np.testing.assert_allclose(case.run_on_pages(), case.run(), rtol=0, atol=1e-4)
 
-    def test_store_writes_what_the_torch_path_writes(self):
-        case = make_case()
+    @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (0, 2, 1)], ids=str)
+    def test_store_writes_each_token_to_its_slot(self, order):
+        case = make_case(value_dim=24)
         layer = LayerPages(torch.zeros(case.keys.shape), torch.zeros(case.values.shape), case.spec, StepState())
-        key, value = torch.randn(2, len(case.step.slots), 16), torch.randn(2, len(case.step.slots), 16)
+        key, value = (
+            torch.randn(2, len(case.step.slots), dim).permute(order).contiguous().permute(order) for dim in (16, 24)
+        )
         CpuLayout(case.step).store(key, value, layer)
         for token, slot in enumerate(case.step.slots.tolist()):
             assert torch.equal(layer.keys[slot], key[:, token])
@@ -244,7 +247,7 @@ class TestCFunction:
 def test_without_a_compiler_there_is_a_reason(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(KernelUnavailableError, match="no C compiler"):
-        load_kernel.__wrapped__()
+        load_library.__wrapped__()
 
 
 @pytest.mark.parametrize(("dtype", "device", "reason"), [
@@ -262,15 +265,15 @@ def test_a_compiler_that_fails_gives_its_last_words(monkeypatch, tmp_path):
     source.write_text("this is not C")
     monkeypatch.setattr(cpu, "_SOURCE", source)
     with pytest.raises(KernelUnavailableError, match="failed: "):
-        load_kernel.__wrapped__()
+        load_library.__wrapped__()
     assert [path.suffix for path in (tmp_path / "inferdoc").iterdir()] == []
 
 
 @pytest.mark.skipif(not C_FUNCTION, reason="no C function on this machine")
 def test_it_is_compiled_once_for_a_machine(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    load_kernel.__wrapped__()
+    load_library.__wrapped__()
     (library,) = (tmp_path / "inferdoc").iterdir()
     written = library.stat().st_mtime_ns
-    load_kernel.__wrapped__()
+    load_library.__wrapped__()
     assert library.stat().st_mtime_ns == written

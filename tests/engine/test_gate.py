@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
 from inferdoc.engine import gate, runner
 from inferdoc.engine.attention import hook, reference
 from inferdoc.engine.attention.layer import LayerSpec
 from inferdoc.engine.batch import BatchArrays
 from inferdoc.errors import ModelError
+from inferdoc.models import load_model
 
 LAYERS = 3
 DECODER = {
@@ -132,6 +133,61 @@ def test_logits_that_are_no_numbers_are_refused():
 def test_trap_18_lower_precision_is_compared_with_a_wider_bound(dtype):
     result = check(build("llama", dtype))
     assert 1e-4 < result.largest_difference < 0.08
+
+
+def deep_llama(folder: Path, layers: int, dtype: str) -> torch.nn.Module:
+    config = LlamaConfig(
+        vocab_size=512,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+    )
+    config.architectures = ["LlamaForCausalLM"]
+    config.to_json_file(folder / "config.json", use_diff=False)
+    return load_model(folder, dtype=dtype, load_format="dummy").model
+
+
+@pytest.mark.parametrize(("layers", "dtype"), [(2, "bfloat16"), (16, "bfloat16"), (32, "bfloat16"), (32, "float16")])
+def test_trap_18_and_22_one_wrong_layer_of_many_is_refused_in_16_bits(tmp_path, monkeypatch, layers, dtype):
+    """Where rounding alone differs by as much as a fixed bound could allow; the model as it is passes."""
+    model = deep_llama(tmp_path, layers, dtype)
+    gate.check_model(model, expected_layers=layers, vocabulary=512, name="deep")
+
+    def record(model):
+        recorded = hook.record_layers(model)
+        module, spec = recorded[layers // 2]
+        recorded[layers // 2] = (module, replace(spec, window=12))
+        return recorded
+
+    monkeypatch.setattr(runner, "record_layers", record)
+    with pytest.raises(ModelError, match="logits through the paged engine differ"):
+        gate.check_model(model, expected_layers=layers, vocabulary=512, name="deep")
+
+
+def test_trap_22_a_layer_whose_attention_is_lost_is_refused_in_16_bits(tmp_path, monkeypatch):
+    model = deep_llama(tmp_path, 32, "bfloat16")
+    chunked = gate._chunked_logits
+
+    def lost(*arguments):
+        attention = model.model.layers[16].self_attn
+        handle = attention.register_forward_hook(lambda module, args, output: (output[0] * 0, *output[1:]))
+        try:
+            return chunked(*arguments)
+        finally:
+            handle.remove()
+
+    monkeypatch.setattr(gate, "_chunked_logits", lost)
+    with pytest.raises(ModelError, match="logits through the paged engine differ"):
+        gate.check_model(model, expected_layers=32, vocabulary=512, name="deep")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("model_type", ["gemma2", "gpt2", "gpt_oss", "mistral"])
+def test_trap_18_each_family_passes_in_16_bits(model_type, dtype):
+    check(build(model_type, dtype))
 
 
 def test_trap_18_tokens_that_differ_by_rounding_are_reported_and_never_refused(monkeypatch):

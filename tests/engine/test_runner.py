@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import shutil
 from dataclasses import replace
 from typing import Any
@@ -14,7 +16,8 @@ from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import Engine
 from inferdoc.engine.request import Request
 from inferdoc.engine.runner import ModelRunner
-from inferdoc.errors import InputError
+from inferdoc.engine.scheduler import Batch, Row
+from inferdoc.errors import InputError, MeasurementError
 
 LAYERS = 2
 PLAIN = EngineConfig(max_model_len=64, num_kv_blocks=32, block_size=4, max_num_seqs=4, max_num_batched_tokens=10)
@@ -131,9 +134,67 @@ def test_inductor_gives_the_same_tokens():
     assert runner.notes == []
 
 
-def test_the_triton_backend_without_a_card_is_refused(monkeypatch):
+@pytest.mark.parametrize("interpret", [None, "0"])
+def test_the_triton_backend_without_a_card_is_refused(monkeypatch, interpret):
+    pytest.importorskip("triton")
+    importlib.import_module("inferdoc.engine.attention.triton_layout")  # decorates its kernels by what is set now
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    if interpret is not None:
+        monkeypatch.setenv("TRITON_INTERPRET", interpret)
     runner = ModelRunner(build(), PLAIN.kv_tokens)
     with pytest.raises(InputError, match=r"needs a CUDA device and the model is on cpu; use 'torch'"):
         runner.configure(replace(PLAIN, attention_backend="triton"))
     assert len(served(runner, PLAIN)[0]) == 12, "the runner is as it was"
+
+
+def fail_from(monkeypatch: pytest.MonkeyPatch, call: int, error: Exception) -> None:
+    """`torch.empty` in the runner fails at this call and after it."""
+    calls = itertools.count(1)
+    empty = torch.empty
+
+    def limited(*size: int, **named: Any) -> torch.Tensor:
+        if size != (0,) and next(calls) >= call:
+            raise error
+        return empty(*size, **named)
+
+    monkeypatch.setattr(torch, "empty", limited)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory.")], ids=["host", "card"])
+def test_a_pool_that_does_not_fit_leaves_nothing_to_write_into_until_one_is_there(monkeypatch, error):
+    """The second layer's values fail: without care the first layer would have a pool, and the last none."""
+    runner = ModelRunner(build(), PLAIN.kv_tokens)
+    expected = served(runner, PLAIN)
+    request = Request(0, [3, 4, 5], 1)
+    request.block_ids = [0]
+    batch = Batch([Row(request, 3, samples=True)], PLAIN.block_size)
+    with monkeypatch.context() as patch:
+        fail_from(patch, 4, error)
+        with pytest.raises(type(error)):
+            runner.resize(2 * PLAIN.kv_tokens)
+        assert all(module.inferdoc_layer.keys.numel() == 0 for module, _ in runner.layers)
+        for run in (runner.execute, runner.logits):
+            with pytest.raises(MeasurementError, match="the K/V pool could not be allocated"):
+                run(batch)
+    runner.configure(PLAIN)  # there is memory again
+    assert len(runner.layers[0][0].inferdoc_layer.keys) == 2 * PLAIN.kv_tokens
+    assert served(runner, PLAIN) == expected
+
+
+def test_a_scrap_block_that_does_not_fit_is_asked_for_again(monkeypatch):
+    """Not taken for there, which would let the padding of graphs write past the pool."""
+    runner = ModelRunner(build(), PLAIN.kv_tokens, new_capturer=lambda: None)
+    with monkeypatch.context() as patch:
+        fail_from(patch, 1, MemoryError())
+        with pytest.raises(MemoryError):
+            runner.configure(replace(PLAIN, enforce_eager=False))
+    runner.configure(replace(PLAIN, enforce_eager=False))
+    assert len(runner.layers[0][0].inferdoc_layer.keys) == PLAIN.kv_tokens + PLAIN.block_size
+
+
+def test_a_dropped_pool_is_made_anew_by_configure():
+    runner = ModelRunner(build(), PLAIN.kv_tokens)
+    expected = served(runner, PLAIN)
+    runner.drop_pool()
+    assert all(module.inferdoc_layer.keys.numel() == 0 for module, _ in runner.layers)
+    assert served(runner, PLAIN) == expected

@@ -8,8 +8,10 @@ Python is refused.
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from inferdoc.engine import graphs
+from inferdoc.engine.batch import StepInput
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import Engine
 from inferdoc.engine.graphs import DecodeLayout, buckets
@@ -482,3 +485,58 @@ def test_a_whole_run_on_the_triton_backend(triton_on_tape):
         outputs.append([request.output for request in requests])
     assert outputs[0] == outputs[1]
     assert not tiny.runner.notes
+
+
+def test_a_capture_that_cannot_be_ended_is_cleaned_up_and_its_first_cause_told(monkeypatch):
+    """As in torch 2.11: ending the broken capture fails too, the stream stays current and the memory pool open."""
+    current, ended = ["main"], []
+
+    @contextmanager
+    def on(stream):
+        before = current[0]
+        current[0] = stream
+        try:
+            yield
+        finally:
+            current[0] = before
+
+    @contextmanager
+    def capture(graph, pool, stream):
+        current[0] = stream
+        try:
+            yield
+        finally:
+            raise RuntimeError("capture was invalidated")
+
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(wait_stream=lambda other: None))
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=None))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 7))
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda device, pool: ended.append((device, pool)))
+    calls = itertools.count()
+
+    def work():
+        if next(calls) == 2:  # the first two are not captured
+            raise ValueError("not permitted when stream is capturing")
+
+    with pytest.raises(ValueError, match="not permitted when stream is capturing"):
+        graphs.CudaCapturer(torch.device("cuda:1")).capture(work)
+    assert current == ["main"]
+    assert ended == [(1, (0, 7))]
+
+
+def test_a_step_is_loaded_with_its_own_tables_and_padding_on_scrap():
+    inputs = graphs.DecodeInputs(rows=8, table_width=6, block_size=4, scrap_block=9, device=torch.device("cpu"))
+    for positions, bucket in (([20, 3, 7], 4), ([2, 5], 2), ([1], 8)):
+        batch = decode_batch(positions)
+        inputs.load(StepInput.from_batch(batch), bucket)
+        view = inputs.view(bucket)
+        for row, (request, position) in enumerate(zip((r.request for r in batch.rows), positions, strict=True)):
+            used = position // 4 + 1
+            assert view.block_tables[row, :used].tolist() == request.block_ids[:used]
+        assert view.lengths.tolist() == [position + 1 for position in positions] + [1] * (bucket - len(positions))
+        assert (view.block_tables[len(positions) :, 0] == 9).all()
+        assert (view.slots[len(positions) :] == -1).all()

@@ -105,3 +105,28 @@ def test_the_two_arms_of_a_comparison_keep_their_graphs(small_model, eager):
     assert generate(runner, one, LOAD) == first
     assert generate(runner, two, LOAD) == second
     assert dict(runner._kept) == kept, "nothing was captured again"
+
+
+def test_a_model_that_asks_the_card_for_a_number_falls_back_to_eager_launches(small_model, eager):
+    """A capture does not allow that. torch 2.11 left its memory pool open, and empty_cache() failed ever after."""
+
+    def ask(module: torch.nn.Module, arguments: object, output: object) -> None:
+        small_model.lm_head.weight.sum().item()
+
+    runner = ModelRunner(small_model, eager.kv_tokens)
+    expected = generate(runner, eager, LOAD)
+    stream = torch.cuda.current_stream()
+    graphs = replace(eager, enforce_eager=False)
+    handle = small_model.model.layers[1].register_forward_hook(ask)
+    runner.configure(graphs)
+    (note,) = runner.notes
+    assert "CUDA graphs were left out" in note
+    assert "operation not permitted when stream is capturing" in note, "the cause, not what followed from it"
+    assert torch.cuda.current_stream() == stream
+    torch.cuda.empty_cache()
+    assert generate(runner, graphs, LOAD) == expected
+    assert runner.last_bucket is None
+    handle.remove()
+    again = ModelRunner(small_model, eager.kv_tokens)
+    assert generate(again, graphs, LOAD) == expected
+    assert again.notes == []

@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -22,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inferdoc.engine.attention.layer import LayerPages
+from inferdoc.engine.attention.layer import LayerPages, LayerSpec
 from inferdoc.engine.attention.reference import attend_chunk, chunks_of
 from inferdoc.engine.batch import StepInput
 
@@ -45,12 +44,12 @@ class CpuLayout:
         step: the packed input.
 
     Raises:
-        KernelUnavailableError: see `load_kernel`.
+        KernelUnavailableError: see `load_library`.
     """
 
     def __init__(self, step: StepInput) -> None:
-        self._kernel = load_kernel()
-        self._slots = torch.from_numpy(step.slots)
+        self._library = load_library()
+        self._slots = np.ascontiguousarray(step.slots, dtype=np.int64)
         counts = np.diff(step.query_starts)
         few = np.flatnonzero(counts <= FEW_QUERIES)
         self._rows = np.repeat(few, counts[few])
@@ -60,10 +59,24 @@ class CpuLayout:
         self._tables = np.ascontiguousarray(step.block_tables, dtype=np.int64)
         self._block_size = step.block_size
         self._chunks = chunks_of(step, np.flatnonzero(counts > FEW_QUERIES), torch.device("cpu"))
+        self._shapes: dict[tuple[LayerSpec, tuple[int, ...], tuple[int, ...]], _Shape] = {}
 
     def store(self, key: Tensor, value: Tensor, layer: LayerPages) -> None:
-        layer.keys[self._slots] = key.transpose(0, 1)
-        layer.values[self._slots] = value.transpose(0, 1)
+        key, value = _with_rows(key), _with_rows(value)
+        spec = layer.spec
+        self._library.store(
+            key.data_ptr(),
+            value.data_ptr(),
+            self._slots.ctypes.data,
+            len(self._slots),
+            spec.kv_heads,
+            spec.key_dim,
+            spec.value_dim,
+            *key.stride()[:2],
+            *value.stride()[:2],
+            layer.keys.data_ptr(),
+            layer.values.data_ptr(),
+        )
 
     def attend(self, query: Tensor, layer: LayerPages, sinks: Tensor | None) -> Tensor:
         heads, tokens, _ = query.shape
@@ -76,27 +89,10 @@ class CpuLayout:
         return out
 
     def _attend_few(self, query: Tensor, layer: LayerPages, sinks: Tensor | None, out: Tensor) -> None:
-        if query.stride(2) != 1:
-            query = query.contiguous()
+        query = _with_rows(query)
         sinks = None if sinks is None else sinks.contiguous()
-        spec = layer.spec
-        shape = _Shape(
-            items=len(self._rows),
-            width=self._tables.shape[1],
-            kv_heads=spec.kv_heads,
-            groups=query.shape[0] // spec.kv_heads,
-            key_dim=spec.key_dim,
-            value_dim=spec.value_dim,
-            block_size=self._block_size,
-            query_head_stride=query.stride(0),
-            query_token_stride=query.stride(1),
-            longest=int(self._lengths.max()),
-            window=spec.window or 0,
-            scale=spec.scale,
-            softcap=spec.softcap or 0.0,
-        )
-        failed = self._kernel(
-            ctypes.byref(shape),
+        failed = self._library.paged_attention(
+            ctypes.byref(self._shape(query, layer.spec)),
             query.data_ptr(),
             layer.keys.data_ptr(),
             layer.values.data_ptr(),
@@ -109,6 +105,32 @@ class CpuLayout:
         )
         if failed:
             raise MemoryError("no memory for the scores of paged attention")
+
+    def _shape(self, query: Tensor, spec: LayerSpec) -> _Shape:
+        """The same for all like layers of a step."""
+        key = spec, tuple(query.shape), query.stride()
+        if key not in self._shapes:
+            self._shapes[key] = _Shape(
+                items=len(self._rows),
+                width=self._tables.shape[1],
+                kv_heads=spec.kv_heads,
+                groups=query.shape[0] // spec.kv_heads,
+                key_dim=spec.key_dim,
+                value_dim=spec.value_dim,
+                block_size=self._block_size,
+                query_head_stride=query.stride(0),
+                query_token_stride=query.stride(1),
+                longest=int(self._lengths.max()),
+                window=spec.window or 0,
+                scale=spec.scale,
+                softcap=spec.softcap or 0.0,
+            )
+        return self._shapes[key]
+
+
+def _with_rows(tensor: Tensor) -> Tensor:
+    """With the last dimension side by side in memory, as it nearly always is."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 class _Shape(ctypes.Structure):
@@ -136,9 +158,6 @@ class _Shape(ctypes.Structure):
     ]
 
 
-Kernel = Callable[..., int]
-
-
 def why_unavailable(dtype: torch.dtype, device: torch.device) -> str | None:
     """The reason why a model cannot use the C function; None where it can."""
     if device.type != "cpu":
@@ -146,18 +165,18 @@ def why_unavailable(dtype: torch.dtype, device: torch.device) -> str | None:
     if dtype != torch.float32:
         return f"it computes in float32, and the model is in {str(dtype).removeprefix('torch.')}"
     try:
-        load_kernel()
+        load_library()
     except KernelUnavailableError as error:
         return str(error)
     return None
 
 
 @cache
-def load_kernel() -> Kernel:
-    """Compile the C function, unless this machine has done so before, load it, and check it once.
+def load_library() -> ctypes.CDLL:
+    """Compile the C source, unless this machine has done so before, and load it.
 
     Raises:
-        KernelUnavailableError: no compiler, no OpenMP runtime in torch, or wrong numbers.
+        KernelUnavailableError: no compiler that can, or no OpenMP runtime in torch.
     """
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
@@ -172,10 +191,11 @@ def load_kernel() -> Kernel:
     except (OSError, subprocess.SubprocessError) as error:
         output = getattr(error, "stderr", None) or str(error)
         raise KernelUnavailableError(f"{Path(compiler).name} failed: {output.strip().splitlines()[-1]}") from error
-    kernel: Kernel = library.paged_attention
     library.paged_attention.argtypes = [ctypes.c_void_p] * 10
     library.paged_attention.restype = ctypes.c_int
-    return kernel
+    library.store.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 8 + [ctypes.c_void_p] * 2
+    library.store.restype = None
+    return library
 
 
 def _openmp_runtime() -> Path | None:

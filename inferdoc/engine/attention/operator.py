@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from inferdoc.engine.attention.layer import LayerPages
+from inferdoc.engine.operators import define
 
 _pages: WeakValueDictionary[int, LayerPages] = WeakValueDictionary()
 """An operator's arguments are tensors and numbers, so the pages of its layer go by number."""
@@ -23,8 +24,13 @@ def register(pages: LayerPages) -> None:
     _pages[pages.number] = pages
 
 
-@torch.library.custom_op("inferdoc::paged_attention", mutates_args=())
 def paged_attention(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, layer: int) -> Tensor:
+    """The operator `_attend`."""
+    out: Tensor = torch.ops.inferdoc.paged_attention(query, key, value, sinks, layer)
+    return out
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, layer: int) -> Tensor:
     """Store key [Hkv, T, Dk] and value [Hkv, T, Dv], attend with query [H, T, Dk]: [T, H, Dv]."""
     pages = _pages[layer]
     layout = pages.state.layout
@@ -33,6 +39,8 @@ def paged_attention(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | N
     return layout.attend(query, pages, sinks).contiguous()
 
 
-@paged_attention.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, layer: int) -> Tensor:
+def _shape(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, layer: int) -> Tensor:
     return query.new_empty(query.shape[1], query.shape[0], value.shape[2])
+
+
+define("paged_attention(Tensor query, Tensor key, Tensor value, Tensor? sinks, int layer) -> Tensor", _attend, _shape)

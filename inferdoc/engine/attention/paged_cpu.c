@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     MANY_ITEMS = 16,
@@ -75,6 +76,20 @@ static void attend(const Shape *shape, const float *query, const float *keys, co
                 for (int64_t d = 0; d < value_dim; d++) o[d] += weight * value[d];
             }
     }
+}
+
+/* Writes key and value [kv_heads, tokens, dim], by strides, to the tokens' slots. */
+void store(const float *key, const float *value, const int64_t *slots, int64_t tokens, int64_t kv_heads,
+           int64_t key_dim, int64_t value_dim, int64_t key_head_stride, int64_t key_token_stride,
+           int64_t value_head_stride, int64_t value_token_stride, float *keys, float *values) {
+#pragma omp parallel for schedule(static)
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t h = 0; h < kv_heads; h++) {
+            memcpy(keys + (slots[t] * kv_heads + h) * key_dim, key + h * key_head_stride + t * key_token_stride,
+                   sizeof(float) * key_dim);
+            memcpy(values + (slots[t] * kv_heads + h) * value_dim, value + h * value_head_stride + t * value_token_stride,
+                   sizeof(float) * value_dim);
+        }
 }
 
 /* Returns 0, or 1 where there is no memory for the scores. */

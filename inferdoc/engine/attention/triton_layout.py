@@ -17,7 +17,6 @@ from inferdoc.engine.attention.triton_launch import (
     constants,
     lanes,
     query_blocks,
-    refuse_unsupported,
     segments_for,
     tile_for,
 )
@@ -38,9 +37,10 @@ class TritonLayout:
     Either made for one step (`from_step`), or over persistent device buffers that a CUDA graph reads: then only the
     *contents* of the four tensors change from step to step, never their shapes, `block_size` or `max_query_len`.
 
-    A row that pads a bucket has length 0 and slot -1: it reads no page, writes none, and its output is zero. It owns
-    its query tokens like any other row (`query_starts` goes on counting); output at tokens that no row owns is
-    undefined.
+    A row that pads a bucket has slot -1, so it writes no page, and length 1 with a table that points to a scrap block,
+    as `graphs.DecodeInputs` has it: it reads scrap, whatever that holds, and its output means nothing. Length 0 would
+    do too: it reads no page, and its output is zero. Either leaves the other rows as they are. It owns its query tokens
+    like any other row (`query_starts` goes on counting); output at tokens that no row owns is undefined.
 
     Args:
         slots: [T] integers, where each token's K/V go; -1 is not written.
@@ -67,11 +67,7 @@ class TritonLayout:
         max_query_len: int,
         segments: int | None = None,
     ) -> None:
-        if slots.device.type != "cuda" and not knobs.runtime.interpret:
-            raise InputError(
-                f"attention_backend 'triton' needs a CUDA device; the model is on '{slots.device.type}', where 'torch' "
-                "runs"
-            )
+        refuse_device(slots.device)
         self.slots = slots
         self.query_starts = query_starts
         self.lengths = lengths
@@ -121,7 +117,6 @@ class TritonLayout:
         heads, tokens, _ = query.shape
         groups = heads // spec.kv_heads
         rows, width = self.block_tables.shape
-        refuse_unsupported(spec, query.dtype)
         card = _card(query.device)
         tile = tile_for(groups, self.max_query_len, spec, query.dtype.itemsize, card.capability)
         blocks = query_blocks(tokens, rows, groups, tile, self.max_query_len)
@@ -178,6 +173,14 @@ class TritonLayout:
                 SINKS=spec.has_sinks,
             )
         return out
+
+
+def refuse_device(device: torch.device) -> None:
+    """Raises InputError where the kernels cannot run: without a card, unless Triton interprets them."""
+    if device.type != "cuda" and not knobs.runtime.interpret:
+        raise InputError(
+            f"attention_backend 'triton' needs a CUDA device and the model is on {device.type}; use 'torch'"
+        )
 
 
 def _rows_in_place(tensor: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from attention_cases import DEVICE, FACTORS, TOLERANCE, Case, World, check
 
 from inferdoc.engine.attention import triton_layout
 from inferdoc.engine.attention.layer import LayerPages, LayerSpec, StepState
-from inferdoc.engine.attention.triton_launch import Card, Tile, query_blocks, segments_for, tile_for
+from inferdoc.engine.attention.triton_launch import Card, Tile, query_blocks, refuse_unsupported, segments_for, tile_for
 from inferdoc.engine.attention.triton_layout import TritonLayout
 from inferdoc.errors import InputError, ModelError
 
@@ -58,18 +58,23 @@ def test_each_option_changes_the_expected_output(option):
 
 
 @pytest.mark.parametrize("segments", [0, 4])
-def test_trap_7_padding_rows_read_and_write_nothing(segments):
-    """The real rows come out bit for bit as without padding, no page but theirs is written, and padding gives zero."""
+@pytest.mark.parametrize("length", [0, 1])
+def test_trap_7_padding_rows_change_and_write_nothing(segments, length):
+    """The real rows come out bit for bit as without padding, and no page but theirs is written.
+
+    Padding of length 0 reads nothing and gives zero; of length 1, as in decode graphs, it reads scrap, here of NaN.
+    """
     case = Case(queries="decode", segments=segments)
     exact, padded = World(case, padding=0), World(case, padding=5)
     padded.tables[len(padded.rows) :] = 0  # a block of NaN
     padded.keys[:], padded.values[:] = exact.keys, exact.values
+    padded.lengths[len(padded.rows) :] = length
     padded.query[:, : exact.tokens] = exact.query
     padded.new_keys[:, : exact.tokens], padded.new_values[:, : exact.tokens] = exact.new_keys, exact.new_values
     padded.pages = LayerPages(padded.keys.to(DEVICE), padded.values.to(DEVICE), case.spec, StepState())
     expected, got = exact.run(), padded.run()
     assert np.array_equal(got[: exact.tokens], expected)
-    assert not got[exact.tokens :].any()
+    assert np.isnan(got[exact.tokens :]).all() if length else not got[exact.tokens :].any()
     for name in ("keys", "values"):
         torch.testing.assert_close(
             getattr(padded.pages, name), getattr(exact.pages, name), rtol=0, atol=0, equal_nan=True
@@ -251,15 +256,13 @@ def test_int32_tensors_and_odd_strides_are_taken():
     [((320, 64), torch.float16, "head dim 320"), ((64, 64), torch.float64, "not float64")],
 )
 def test_what_the_kernels_cannot_run_is_refused_with_what_can(dims, dtype, message):
-    world = World(Case(queries="decode"))
-    pages = LayerPages(world.pages.keys, world.pages.values, LayerSpec(2, *dims, 1.0), StepState())
     with pytest.raises(ModelError, match=f"{message}.*'torch' runs any"):
-        world.layout().attend(world.query.to(DEVICE, dtype), pages, None)
+        refuse_unsupported(LayerSpec(2, *dims, 1.0), dtype)
 
 
 def test_without_a_card_the_layout_is_refused_with_what_runs(monkeypatch):
     monkeypatch.setattr("triton.knobs.runtime.interpret", False)
-    with pytest.raises(InputError, match="needs a CUDA device; the model is on 'cpu', where 'torch' runs"):
+    with pytest.raises(InputError, match="needs a CUDA device and the model is on cpu; use 'torch'"):
         World(Case(queries="decode"), device=torch.device("cpu")).layout()
 
 
