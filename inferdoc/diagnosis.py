@@ -31,15 +31,8 @@ from inferdoc.evidence import (
     Workload,
 )
 from inferdoc.models import ModelSpec, read_spec
-from inferdoc.preparation import (
-    Options,
-    TooLargeError,
-    check_options,
-    dtypes_to_try,
-    longest_allowed,
-    prepare,
-    read_workload,
-)
+from inferdoc.options import Options, check_options, dtypes_to_try, longest_allowed
+from inferdoc.preparation import TooLargeError, prepare, read_workload
 from inferdoc.probes import all_probes
 from inferdoc.probes.context import Collector, ProbeContext
 from inferdoc.probes.hardware_fit import observe_without_model

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -27,88 +23,28 @@ from inferdoc.devices import (
     measure_matmul,
     release,
 )
-from inferdoc.engine.attention.cpu import why_unavailable
 from inferdoc.engine.attention.hook import record_layers
-from inferdoc.engine.attention.layer import LayerSpec
-from inferdoc.engine.attention.triton_launch import refuse_unsupported
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.gate import Probe, check_model, probe
 from inferdoc.engine.memory import LargestStep, MemoryTerms, Reading, available_for_kv, foreign_note, profile
 from inferdoc.engine.runner import ModelRunner
 from inferdoc.errors import InputError, MeasurementError, ModelError, TraceError
-from inferdoc.evidence import Objective, Slo
 from inferdoc.models import (
-    EMBEDDED,
     LoadedModel,
-    ModelSpec,
     bundled_trace_path,
     check_supported,
-    embedded_path,
     load_model,
     read_spec,
     sequence_start,
 )
-from inferdoc.probes.context import Collector, ProbeContext, Settings
+from inferdoc.options import Options, longest_allowed
+from inferdoc.probes.context import Collector, ProbeContext
 from inferdoc.probes.hardware_fit import longest_request
 from inferdoc.probes.plan import largest_slice_tokens
 from inferdoc.probes.sweep import Sweep, measure_sweep
 from inferdoc.progress import Progress
+from inferdoc.switches import StepLimits, Switches
 from inferdoc.traces import Trace, fit_context, ideal_hits, read_trace, tokenize
-
-AttentionBackend = Literal["torch", "cpu", "triton"]
-UNKNOWN_CONTEXT = 2048
-"""Tokens, where neither the user nor the configuration says how long a sequence may be."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What the command line asked for. Sizes in bytes, times in seconds; ``None``: worked out here."""
-
-    model: str = EMBEDDED
-    trace: Path | None = None
-    trace_format: str | None = None
-    skip_bad_rows: bool = False
-    objective: Objective = Objective.THROUGHPUT
-    slo: tuple[Slo, ...] = ()
-    budget_s: float = 360.0
-    load: float = 0.7
-    replicas: int | None = None
-    memory_bytes: int | None = None
-    max_model_len: int | None = None
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    block_size: int = 16
-    kv_blocks: int | None = None
-    attention_backend: AttentionBackend | Literal["auto"] = "auto"
-    enforce_eager: bool | None = None
-    enable_fusion: bool | None = None
-    compile: bool = False
-    length_scale: Fraction = Fraction(1)
-    device: str = "auto"
-    dtype: str = "auto"
-    load_format: str = "auto"
-    gguf_file: str | None = None
-    trust_remote_code: bool = False
-    seed: int = 0
-    questions: tuple[int, ...] = ()
-    """Numbers of the questions whose comparisons are run; empty: all."""
-    command: str = "inferdoc diagnose"
-
-    @property
-    def model_location(self) -> str:
-        return str(embedded_path()) if self.model == EMBEDDED else self.model
-
-    @property
-    def settings(self) -> Settings:
-        return Settings(
-            objective=self.objective,
-            slo=self.slo,
-            budget_s=self.budget_s,
-            load=self.load,
-            replicas=self.replicas,
-            seed=self.seed,
-            memory_given=self.memory_bytes is not None,
-        )
 
 
 def read_workload(options: Options) -> Trace:
@@ -133,134 +69,8 @@ def read_workload(options: Options) -> Trace:
     return trace.replica(options.replicas, options.seed)
 
 
-def dtypes_to_try(options: Options, spec: ModelSpec, device: Device) -> list[str]:
-    """The type asked for, else the device's usual one and then the half of it."""
-    if options.dtype != "auto":
-        return [options.dtype]
-    return ["float32", "bfloat16"] if device.kind == "cpu" else list(dict.fromkeys([spec.dtype, "bfloat16"]))
-
-
-def longest_allowed(options: Options, spec: ModelSpec) -> int:
-    """Tokens of the longest sequence.
-
-    Raises:
-        InputError: the user asks for more than the model has.
-    """
-    own = spec.context_length or UNKNOWN_CONTEXT
-    if options.max_model_len is not None and options.max_model_len > own:
-        raise InputError(f"--max-model-len {options.max_model_len} is above the model's context of {own} tokens")
-    return options.max_model_len or own
-
-
-def check_options(options: Options, device: Device) -> None:
-    """Refuses what cannot run whatever the model, before anything is loaded.
-
-    Raises:
-        InputError: by flag, with what would do.
-    """
-    size, tokens = options.block_size, options.max_num_batched_tokens
-    if size < 1 or size & (size - 1):
-        raise InputError(f"--block-size {size} is not a power of two; 16, 32 and 64 are usual")
-    if tokens is not None and tokens < size:
-        raise InputError(
-            f"--max-num-batched-tokens {tokens} is below --block-size {size}: a step could not fill one block; "
-            f"give at least {size} tokens"
-        )
-    if tokens is not None and options.max_num_seqs is not None and tokens < options.max_num_seqs:
-        raise InputError(
-            f"--max-num-batched-tokens {tokens} is below --max-num-seqs {options.max_num_seqs}: a step could not hold "
-            "one token for each running request"
-        )
-    if device.kind == "cpu" and options.attention_backend == "triton":
-        raise InputError("--attention-backend triton needs a CUDA card; on a CPU use torch (or auto)")
-    if device.kind == "cpu" and options.enforce_eager is False:
-        raise InputError("--no-enforce-eager asks for CUDA graphs, which need a CUDA card; on a CPU leave it out")
-
-
 class TooLargeError(ModelError):
     """Memory that a model needs could not be had; another type may need less."""
-
-
-@dataclass(frozen=True)
-class StepLimits:
-    """What a step may hold: as asked for, else by the device, else less where memory does not hold that."""
-
-    tokens: int
-    """Token budget."""
-    sequences: int
-    largest: int
-    """Tokens of the largest step of any arm: a whole prompt where one is not chunked, else the token budget."""
-
-    @classmethod
-    def of(cls, options: Options, device: Device, longest_prompt: int) -> StepLimits:
-        tokens, sequences = (256, 8) if device.kind == "cpu" else (2048, 64)
-        tokens = options.max_num_batched_tokens or max(tokens, options.max_num_seqs or 0, options.block_size)
-        # Host memory is handed out page by page, so a larger step finds room there without being planned for.
-        largest = tokens if device.kind == "cpu" else max(tokens, longest_prompt)
-        return cls(tokens, options.max_num_seqs or min(sequences, tokens), largest)
-
-    def less(self, options: Options) -> StepLimits | None:
-        """Without whole prompts, then half of what the user left open; ``None`` where that changes nothing."""
-        if self.largest > self.tokens:
-            return replace(self, largest=self.tokens)
-        sequences = options.max_num_seqs or min(self.sequences, max(2, self.sequences // 2))
-        least = max(options.block_size, sequences)
-        tokens = options.max_num_batched_tokens or min(self.tokens, max(least, self.tokens // 2))
-        smaller = StepLimits(tokens, sequences, tokens)
-        return smaller if smaller != self else None
-
-
-@dataclass(frozen=True)
-class Switches:
-    """How this engine computes a step: the same in both arms of every comparison."""
-
-    attention_backend: AttentionBackend
-    enforce_eager: bool
-    enable_fusion: bool
-    compile: bool
-    notes: tuple[str, ...] = ()
-    """What was not to be had."""
-
-    @classmethod
-    def choose(cls, options: Options, device: Device, layers: Sequence[LayerSpec], dtype: torch.dtype) -> Switches:
-        """As asked for, else by the device: on a card Triton attention, graphs and fusions; on a CPU the C function.
-
-        Raises:
-            ModelError: Triton attention is asked for and cannot run a layer of this model, or its type.
-            InputError: Triton attention or the C function is asked for and not to be had.
-        """
-        on_card = device.kind == "cuda"
-        notes = []
-        backend: AttentionBackend = "torch"
-        if options.attention_backend == "triton" or (options.attention_backend == "auto" and on_card):
-            try:
-                for layer in layers:
-                    refuse_unsupported(layer, dtype)
-                if find_spec("triton") is None:
-                    raise InputError(
-                        "the package triton (Linux) is not installed; attention_backend 'torch' runs anywhere"
-                    )
-                backend = "triton"
-            except InputError as error:
-                if options.attention_backend == "triton":
-                    raise
-                notes.append(f"attention in torch: {error}")
-        elif options.attention_backend != "torch":
-            reason = why_unavailable(dtype, torch.device(device.torch_name))
-            if reason is None:
-                backend = "cpu"
-            elif options.attention_backend == "cpu":
-                raise InputError(f"--attention-backend cpu is not available here: {reason}; use torch (or auto)")
-            else:
-                notes.append(f"attention in torch: {reason}")
-        eager = options.enforce_eager
-        if eager is None:
-            # Captured, attention in torch would gather the longest sequence's K/V for every row.
-            eager = backend != "triton"
-            if eager and on_card:
-                notes.append("eager: with attention in torch graphs are captured by --no-enforce-eager only")
-        fusion = options.enable_fusion if options.enable_fusion is not None else on_card
-        return cls(backend, eager, fusion, options.compile, tuple(notes))
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,18 @@ from typing import Any
 import pytest
 import torch
 
-from inferdoc import diagnosis, preparation
+from inferdoc import diagnosis, preparation, switches
 from inferdoc.devices import Device, find_device
 from inferdoc.diagnosis import _engine, _subject
 from inferdoc.engine.attention.layer import LayerSpec
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.runner import ModelRunner
 from inferdoc.errors import InputError, ModelError
-from inferdoc.preparation import Options, StepLimits, Switches, TooLargeError, prepare, read_workload
+from inferdoc.options import Options
+from inferdoc.preparation import TooLargeError, prepare, read_workload
 from inferdoc.probes.context import Collector, ProbeContext
 from inferdoc.progress import Progress
+from inferdoc.switches import StepLimits, Switches
 
 GIB = 2**30
 HEADS = LayerSpec(kv_heads=2, key_dim=64, value_dim=64, scale=0.125)
@@ -55,7 +57,7 @@ def run(options: Options, budget: int = GIB * 3 // 2, device: Device = CPU) -> P
 
 @pytest.fixture(autouse=True)
 def _triton_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "find_spec", lambda name: name)
+    monkeypatch.setattr(switches, "find_spec", lambda name: name)
 
 
 def choose(options: Options, device: Device, spec: LayerSpec = HEADS, dtype: torch.dtype = torch.bfloat16) -> Switches:
@@ -68,9 +70,9 @@ def test_a_card_gets_triton_graphs_and_fusions() -> None:
 
 def test_a_cpu_gets_the_c_function_where_it_can_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = Switches("cpu", enforce_eager=True, enable_fusion=False, compile=False)
-    monkeypatch.setattr(preparation, "why_unavailable", lambda dtype, device: None)
+    monkeypatch.setattr(switches, "why_unavailable", lambda dtype, device: None)
     assert choose(Options(), CPU, dtype=torch.float32) == expected
-    monkeypatch.setattr(preparation, "why_unavailable", lambda dtype, device: "there is no C compiler")
+    monkeypatch.setattr(switches, "why_unavailable", lambda dtype, device: "there is no C compiler")
     note = "attention in torch: there is no C compiler"
     assert choose(Options(), CPU) == replace(expected, attention_backend="torch", notes=(note,))
     assert choose(Options(attention_backend="torch"), CPU) == replace(expected, attention_backend="torch")
@@ -100,7 +102,7 @@ def test_a_model_beyond_the_kernels_falls_back_with_a_note_or_is_refused_where_t
 
 
 def test_without_the_package_triton_a_card_gets_torch_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "find_spec", lambda name: None)
+    monkeypatch.setattr(switches, "find_spec", lambda name: None)
     chosen = choose(Options(), CARD)
     assert (chosen.attention_backend, chosen.enforce_eager) == ("torch", True)
     assert chosen.notes[0].startswith("attention in torch: the package triton (Linux) is not installed")

@@ -13,7 +13,8 @@ import torch
 from shapes import SHAPES, write_config
 
 from inferdoc.devices import find_device
-from inferdoc.preparation import Options, StepLimits, Switches
+from inferdoc.options import Options
+from inferdoc.switches import StepLimits, Switches
 from peers.process import Worker, WorkerError, cores, python_of
 from peers.weights import packaged_gguf, prepare_weights
 

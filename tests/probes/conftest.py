@@ -7,7 +7,8 @@ import time
 import pytest
 
 from inferdoc.devices import find_device
-from inferdoc.preparation import Options, prepare, read_workload
+from inferdoc.options import Options
+from inferdoc.preparation import prepare, read_workload
 from inferdoc.probes.context import Collector, ProbeContext
 from inferdoc.progress import Progress
 
