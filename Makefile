@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Without a card the CPU build of torch is enough, and this exact version resolves to it in about a minute.
-TORCH := $(if $(shell command -v nvidia-smi 2>/dev/null),torch>=2.11,torch==2.13.0)
+# Triton, which comes with torch for a card, has to be named then: the release that belongs to this torch.
+TORCH := $(if $(shell command -v nvidia-smi 2>/dev/null),'torch>=2.11',torch==2.13.0 triton==3.7.1)
 
 .PHONY: demo test lint types clean test-matrix test-kernels-full
 
@@ -34,7 +35,7 @@ types: $(VENV)/.installed-for-tests
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet '$(TORCH)'
+	$(BIN)/pip install --quiet $(TORCH)
 	$(BIN)/pip install --quiet --editable .
 	touch $@
 

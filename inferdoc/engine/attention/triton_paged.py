@@ -166,7 +166,7 @@ def attend_kernel(
         to = to * tl.num_programs(2) + tl.program_id(2)
         tl.store(maxima + to, running_max, mask=real)
         tl.store(sums + to, running_sum, mask=real)
-        lanes &= tile < stop
+        lanes &= (m * 0 + tile < stop)[:, None]  # as a vector: Triton 3.9 interprets no scalar condition as a mask
     else:
         acc = acc / tl.where(running_sum == 0.0, 1.0, running_sum)[:, None]  # a padding row sees nothing: zero
     tl.store(out + to[:, None] * VALUE_DIM + value_lane[None, :], acc.to(out.dtype.element_ty), mask=lanes)
