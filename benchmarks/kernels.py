@@ -146,7 +146,6 @@ def compile_kernel(
         "shared_bytes": compiled.metadata.shared,
         "warps": warps,
         "stages": stages,
-        "cubin_bytes": len(compiled.asm["cubin"]),
     }
 
 

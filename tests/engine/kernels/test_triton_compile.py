@@ -46,7 +46,6 @@ def test_the_kernels_compile_to_cubins_that_do_not_spill(repository, benchmark, 
         assert len(bfloat16) == 12
         assert names >= {shape.name for shape in bfloat16} | {"reduce d128", "reduce d256", "store d128", "store d256"}
     for kernel in kernels:
-        assert kernel["cubin_bytes"] > 1000
         assert 0 < kernel["registers"] <= 255
         if kernel["head_dim"] <= 128:
             assert kernel["spill_store_bytes"] == kernel["spill_load_bytes"] == 0, kernel
