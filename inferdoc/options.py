@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from inferdoc.devices import Device
+from inferdoc.engine.config import AttentionBackend
 from inferdoc.errors import InputError
 from inferdoc.evidence import Objective, Slo
 from inferdoc.models import EMBEDDED, ModelSpec, embedded_path
 from inferdoc.probes.context import Settings
 
-AttentionBackend = Literal["torch", "cpu", "triton"]
 UNKNOWN_CONTEXT = 2048
 """Tokens, where neither the user nor the configuration says how long a sequence may be."""
 

@@ -12,8 +12,9 @@ from inferdoc.devices import Device
 from inferdoc.engine.attention.cpu import why_unavailable
 from inferdoc.engine.attention.layer import LayerSpec
 from inferdoc.engine.attention.triton_launch import refuse_unsupported
+from inferdoc.engine.config import AttentionBackend
 from inferdoc.errors import InputError
-from inferdoc.options import AttentionBackend, Options
+from inferdoc.options import Options
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from inferdoc.errors import InputError
 
+AttentionBackend = Literal["torch", "cpu", "triton"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
@@ -35,7 +37,7 @@ class EngineConfig:
     running ones fits. The other two reserve consecutive blocks at admission: `max_model_len` tokens, or the prompt with
     its declared maximum (without one, the output rounded up to a power of two)."""
     enable_prefix_caching: bool = False
-    attention_backend: Literal["torch", "cpu", "triton"] = "torch"
+    attention_backend: AttentionBackend = "torch"
     """Torch gathers K/V and runs anywhere. The other two read the pages in place: Triton on a card, a compiled C
     function on a CPU."""
     enforce_eager: bool = True

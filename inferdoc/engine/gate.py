@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ from torch import nn
 from inferdoc.engine.attention.hook import record_layers
 from inferdoc.engine.attention.layer import LayerSpec
 from inferdoc.engine.attention.triton_launch import refuse_unsupported
-from inferdoc.engine.config import EngineConfig
+from inferdoc.engine.config import AttentionBackend, EngineConfig
 from inferdoc.engine.request import Request
 from inferdoc.engine.rotary import pin_rotary
 from inferdoc.engine.runner import ModelRunner
@@ -26,8 +26,6 @@ from inferdoc.engine.scheduler import Batch, Row
 from inferdoc.errors import ModelError
 from inferdoc.models import model_without_weights
 from inferdoc.models.quiet import silence
-
-Backend = Literal["torch", "cpu", "triton"]
 
 _LARGEST = {torch.float64: 1e-5, torch.float32: 1e-3}
 """Largest difference of logits as a share of their spread. Far above rounding in each dtype (measured on the embedded
@@ -89,7 +87,7 @@ def probe(
     expected_layers: int,
     dtype: str,
     name: str,
-    attention_backend: Backend = "torch",
+    attention_backend: AttentionBackend = "torch",
     gguf_file: str | None = None,
     trust_remote_code: bool = False,
 ) -> Probe:
@@ -117,7 +115,7 @@ def check_layers(
     expected_layers: int,
     dtype: str,
     name: str,
-    attention_backend: Backend = "torch",
+    attention_backend: AttentionBackend = "torch",
 ) -> None:
     """Refuse a model whose attention calls are not one for each layer, or are beyond the backend.
 
@@ -150,7 +148,7 @@ def check_model(
     vocabulary: int,
     name: str,
     max_model_len: int | None = None,
-    attention_backend: Backend = "torch",
+    attention_backend: AttentionBackend = "torch",
 ) -> GateResult:
     """Compare packed, chunked, paged logits with transformers' own, one prompt at a time.
 

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inferdoc.engine.attention.layer import LayerPages, LayerSpec
+from inferdoc.engine.attention.layer import LayerPages, LayerSpec, rows_in_place
 from inferdoc.engine.attention.reference import attend_chunk, chunks_of
 from inferdoc.engine.batch import StepInput
 
@@ -62,7 +62,7 @@ class CpuLayout:
         self._shapes: dict[tuple[LayerSpec, tuple[int, ...], tuple[int, ...]], _Shape] = {}
 
     def store(self, key: Tensor, value: Tensor, layer: LayerPages) -> None:
-        key, value = _with_rows(key), _with_rows(value)
+        key, value = rows_in_place(key), rows_in_place(value)
         spec = layer.spec
         self._library.store(
             key.data_ptr(),
@@ -89,7 +89,7 @@ class CpuLayout:
         return out
 
     def _attend_few(self, query: Tensor, layer: LayerPages, sinks: Tensor | None, out: Tensor) -> None:
-        query = _with_rows(query)
+        query = rows_in_place(query)
         sinks = None if sinks is None else sinks.contiguous()
         failed = self._library.paged_attention(
             ctypes.byref(self._shape(query, layer.spec)),
@@ -126,11 +126,6 @@ class CpuLayout:
                 softcap=spec.softcap or 0.0,
             )
         return self._shapes[key]
-
-
-def _with_rows(tensor: Tensor) -> Tensor:
-    """With the last dimension side by side in memory, as it nearly always is."""
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 class _Shape(ctypes.Structure):

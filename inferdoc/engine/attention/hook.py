@@ -39,10 +39,7 @@ def attention_forward(
         return value.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
     if torch.compiler.is_compiling():
         return paged_attention(query[0], key[0], value[0], sinks, layer.number).unsqueeze(0), None
-    layout = layer.state.layout
-    assert layout is not None, "the runner sets the layout before the forward"
-    layout.store(key[0], value[0], layer)
-    return layout.attend(query[0], layer, sinks).unsqueeze(0), None
+    return layer.attend(query[0], key[0], value[0], sinks).unsqueeze(0), None
 
 
 def _spec(query: Tensor, key: Tensor, value: Tensor, kwargs: dict[str, Any]) -> LayerSpec:

@@ -51,3 +51,15 @@ class LayerPages:
     state: StepState
     number: int = field(default=0, init=False)
     """By which a compiled model names them."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None) -> Tensor:
+        """Store the step's key [Hkv, T, Dk] and value [Hkv, T, Dv], attend with query [H, T, Dk]: [T, H, Dv]."""
+        layout = self.state.layout
+        assert layout is not None, "the runner sets the layout before the forward"
+        layout.store(key, value, self)
+        return layout.attend(query, self, sinks)
+
+
+def rows_in_place(tensor: Tensor) -> Tensor:
+    """For kernels that take any strides but in the last dimension, which nearly always lies side by side already."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()

@@ -25,18 +25,13 @@ def register(pages: LayerPages) -> None:
 
 
 def paged_attention(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, layer: int) -> Tensor:
-    """The operator `_attend`."""
+    """`LayerPages.attend` of the layer with this number."""
     out: Tensor = torch.ops.inferdoc.paged_attention(query, key, value, sinks, layer)
     return out
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, layer: int) -> Tensor:
-    """Store key [Hkv, T, Dk] and value [Hkv, T, Dv], attend with query [H, T, Dk]: [T, H, Dv]."""
-    pages = _pages[layer]
-    layout = pages.state.layout
-    assert layout is not None, "the runner sets the layout before the forward"
-    layout.store(key, value, pages)
-    return layout.attend(query, pages, sinks).contiguous()
+    return _pages[layer].attend(query, key, value, sinks).contiguous()
 
 
 def _shape(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, layer: int) -> Tensor:

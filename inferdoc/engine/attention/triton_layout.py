@@ -10,7 +10,7 @@ import functools
 import torch
 from torch import Tensor
 
-from inferdoc.engine.attention.layer import LayerPages
+from inferdoc.engine.attention.layer import LayerPages, rows_in_place
 from inferdoc.engine.attention.triton_launch import (
     STORE_TOKENS,
     Card,
@@ -91,7 +91,7 @@ class TritonLayout:
 
     def store(self, key: Tensor, value: Tensor, layer: LayerPages) -> None:
         spec = layer.spec
-        key, value = _rows_in_place(key), _rows_in_place(value)
+        key, value = rows_in_place(key), rows_in_place(value)
         tokens = len(self.slots)
         store_kernel[cdiv(tokens, STORE_TOKENS), spec.kv_heads](
             key,
@@ -113,7 +113,7 @@ class TritonLayout:
 
     def attend(self, query: Tensor, layer: LayerPages, sinks: Tensor | None) -> Tensor:
         spec = layer.spec
-        query = _rows_in_place(query)
+        query = rows_in_place(query)
         heads, tokens, _ = query.shape
         groups = heads // spec.kv_heads
         rows, width = self.block_tables.shape
@@ -181,11 +181,6 @@ def refuse_device(device: torch.device) -> None:
         raise InputError(
             f"attention_backend 'triton' needs a CUDA device and the model is on {device.type}; use 'torch'"
         )
-
-
-def _rows_in_place(tensor: Tensor) -> Tensor:
-    """The kernels take any strides but in the last dimension."""
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 @functools.cache
