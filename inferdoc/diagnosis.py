@@ -30,7 +30,7 @@ from inferdoc.evidence import (
     Validity,
     Workload,
 )
-from inferdoc.models import ModelSpec, read_spec
+from inferdoc.models import ModelSpec, find_source, model_revision, read_spec
 from inferdoc.options import Options, check_options, dtypes_to_try, longest_allowed
 from inferdoc.preparation import TooLargeError, prepare, read_workload
 from inferdoc.probes import all_probes
@@ -39,10 +39,11 @@ from inferdoc.probes.hardware_fit import observe_without_model
 from inferdoc.probes.paired import compare
 from inferdoc.probes.plan import Plan, make_plan
 from inferdoc.probes.stack import measure_stack, stackable
+from inferdoc.probes.version import probe_version
 from inferdoc.progress import Progress
 from inferdoc.traces import Trace
 
-__all__ = ["INTERRUPTED", "Options", "collect_evidence"]
+__all__ = ["INTERRUPTED", "Options", "collect_evidence", "evidence_of_context"]
 
 
 INTERRUPTED = "interrupted: what had been measured by then is here"
@@ -70,7 +71,7 @@ def collect_evidence(options: Options, progress: Progress, rank: Rank) -> Eviden
     if budget is None:
         raise InputError("the free memory of the device is not known; give --memory, for example --memory 16GiB")
     dtypes = dtypes_to_try(options, spec, device)
-    session = _Session(options, device, spec, trace, dtypes)
+    session = _Session(options, device, spec, trace, dtypes, _revision(options))
     with session.watch:
         session.context = _prepare_first_that_fits(session, budget, progress)
         if session.context is None:
@@ -78,6 +79,13 @@ def collect_evidence(options: Options, progress: Progress, rank: Rank) -> Eviden
         else:
             _measure(session, session.context, progress, rank)
     progress.close()
+    return session.evidence()
+
+
+def evidence_of_context(options: Options, context: ProbeContext, config: EngineConfig, watch: Watch) -> Evidence:
+    """What the probes have found in a context that was prepared elsewhere, under `config`; no plan, no stack."""
+    session = _Session(options, context.device, context.spec, context.trace, [], _revision(options))
+    session.found, session.context, session.watch = context.found, replace(context, base=config), watch
     return session.evidence()
 
 
@@ -126,6 +134,8 @@ class _Session:
     trace: Trace
     dtypes: list[str]
     """Types of the weights to try, in order."""
+    revision: str | None = None
+    """Of the weights, read before the run."""
     found: Collector = field(default_factory=Collector)
     plan: Plan = field(default_factory=lambda: Plan([], []))
     context: ProbeContext | None = None
@@ -145,7 +155,7 @@ class _Session:
     def evidence(self) -> Evidence:
         options, context, found = self.options, self.context, self.found
         return Evidence(
-            tool=Tool(version=__version__, python=platform.python_version()),
+            tool=Tool(version=__version__, python=platform.python_version(), probes=probe_version()),
             run=Run(
                 id=uuid.uuid4().hex[:12],
                 started_at=self.started_at,
@@ -158,7 +168,7 @@ class _Session:
                 status="partial" if self.errors else "complete",
                 errors=self.errors,
             ),
-            subject=_subject(options, context.spec if context else self.spec, context),
+            subject=_subject(options, context.spec if context else self.spec, context, self.revision),
             environment=environment(self.device),
             workload=_workload(context.trace if context else self.trace, context),
             validity=_validity(self.watch.checks(), found),
@@ -253,7 +263,7 @@ def understood(workload: Workload) -> str:
     return "\n".join(lines)
 
 
-def _subject(options: Options, spec: ModelSpec, context: ProbeContext | None) -> Subject:
+def _subject(options: Options, spec: ModelSpec, context: ProbeContext | None, revision: str | None) -> Subject:
     notes = list(spec.notes)
     if context is None:
         notes.append("not loaded: it does not fit the memory budget")
@@ -261,6 +271,7 @@ def _subject(options: Options, spec: ModelSpec, context: ProbeContext | None) ->
         notes += context.engine_notes
     return Subject(
         model=options.model if options.model == "embedded" else spec.name,
+        revision=revision,
         architecture=spec.architecture,
         parameters=spec.parameters,
         dtype=context.loaded.dtype if context else spec.dtype,
@@ -271,6 +282,11 @@ def _subject(options: Options, spec: ModelSpec, context: ProbeContext | None) ->
         real_outputs=context.real_outputs if context else False,
         notes=notes,
     )
+
+
+def _revision(options: Options) -> str | None:
+    source = find_source(options.model_location, gguf_file=options.gguf_file)
+    return model_revision(source, load_format=options.load_format, seed=options.seed)
 
 
 def _engine(base: EngineConfig) -> str:

@@ -280,6 +280,7 @@ class Workload(Contract):
 class Subject(Contract):
     model: str
     revision: str | None = None
+    """Which weights: the hub's commit, or ``sha256:`` over the configuration and samples of the weight files."""
     architecture: str
     parameters: int
     dtype: str
@@ -346,6 +347,8 @@ class Run(Contract):
 class Tool(Contract):
     version: str
     python: str
+    probes: str | None = None
+    """Which sources measured: a hash over the probes and the engine."""
 
 
 class Schema(Contract):
@@ -533,7 +536,8 @@ class Diagnosis(Contract):
     findings: list[Finding]
     recommendations: list[Recommendation]
     claims: list[Claim] = []
-    comparison: None = None
+    comparison: dict[str, Any] | None = None
+    """A gate's result as ``gate.json`` holds it: the gate's contracts build on this module, which can't name them."""
     redaction: str = "prompts and outputs are not included"
     artifacts: list[Artifact] = []
     extensions: dict[str, Any] = {}

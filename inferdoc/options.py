@@ -31,6 +31,8 @@ class Options:
     budget_s: float = 360.0
     load: float = 0.7
     replicas: int | None = None
+    requests: int | None = None
+    """Of the measured slice, so that two diagnoses serve the same; ``None``: as many as the budget allows."""
     memory_bytes: int | None = None
     max_model_len: int | None = None
     max_num_seqs: int | None = None
@@ -64,6 +66,7 @@ class Options:
             budget_s=self.budget_s,
             load=self.load,
             replicas=self.replicas,
+            requests=self.requests,
             seed=self.seed,
             memory_given=self.memory_bytes is not None,
         )

@@ -18,7 +18,7 @@ MIN_PAIRS = 6
 
 
 @cache
-def _signed_rank_counts(n: int) -> tuple[int, ...]:
+def signed_rank_counts(n: int) -> tuple[int, ...]:
     """How many of the 2**n sign patterns give each value of the signed-rank statistic T+ (0 .. n(n+1)/2)."""
     counts = [1]
     for rank in range(1, n + 1):
@@ -35,29 +35,48 @@ def signed_rank_interval(differences: Sequence[float], level: float = 0.95) -> t
     The bounds are order statistics of the Walsh averages (Hollander, Wolfe and Chicken, Nonparametric Statistical
     Methods, section 3.3). ``None`` where so few pairs cannot reach `level`.
     """
-    n = len(differences)
-    tail = (1 - level) / 2 * 2**n
+    k = left_out(signed_rank_counts(len(differences)), (1 - level) / 2)
+    if k is None:
+        return None
+    averages = walsh_averages(differences)
+    return float(averages[k]), float(averages[-1 - k])
+
+
+def left_out(counts: Sequence[int], tail: float) -> int | None:
+    """How many order statistics an exact interval leaves out at each end, at most `tail` of all cases beyond each.
+
+    Args:
+        counts: cases that give each value of the inverted test's statistic, from 0 up.
+
+    Returns:
+        ``None`` where even the smallest and the largest reach no such interval.
+    """
+    # A tail such as (1 - 0.9) / 2 is a hair below the 0.05 that 1 case of 20 is.
+    allowed = tail * sum(counts) * (1 + 1e-9)
     cumulative, k = 0, -1
-    for count in _signed_rank_counts(n):
+    for count in counts:
         cumulative += count
-        if cumulative > tail:
+        if cumulative > allowed:
             break
         k += 1
-    if k < 0:
-        return None
-    averages = _walsh_averages(differences)
-    return float(averages[k]), float(averages[-1 - k])
+    return None if k < 0 else k
 
 
 def hodges_lehmann(differences: Sequence[float]) -> float:
     """Median of the Walsh averages (all pairwise means, each value with itself included)."""
-    return float(np.median(_walsh_averages(differences)))
+    return float(np.median(walsh_averages(differences)))
 
 
-def _walsh_averages(differences: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def walsh_averages(differences: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """All pairwise means, each value with itself included, in order."""
     values = np.asarray(differences, dtype=float)
-    i, j = np.triu_indices(len(values))
+    i, j = _pairs_of_places(len(values))
     return np.sort((values[i] + values[j]) / 2)
+
+
+@cache
+def _pairs_of_places(n: int) -> tuple[np.ndarray[tuple[int], np.dtype[np.intp]], ...]:
+    return np.triu_indices(n)
 
 
 def paired_gain(off: Sequence[float], on: Sequence[float], *, higher_is_better: bool) -> tuple[float, float, float]:
@@ -113,16 +132,11 @@ def percentile(values: Sequence[float], quantile: float) -> float | None:
     return float(np.quantile(np.asarray(values, dtype=float), quantile))
 
 
-def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Distribution-free 95% interval of a median (sign test); ``None`` below 6 values."""
+def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
+    """Distribution-free interval of a median (sign test); at 95% ``None`` below 6 values."""
     n = len(values)
-    cumulative, k = 0, -1
-    for i in range(n + 1):
-        cumulative += math.comb(n, i)
-        if cumulative > 0.025 * 2**n:
-            break
-        k = i
-    if k < 0:
+    k = left_out([math.comb(n, i) for i in range(n + 1)], (1 - level) / 2)
+    if k is None:
         return None
     ordered = sorted(values)
     return float(ordered[k]), float(ordered[n - 1 - k])

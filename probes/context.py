@@ -49,6 +49,8 @@ class Settings:
     """Open-loop arrival rate as a share of the off arm's measured saturation."""
     replicas: int | None = None
     """Instead of `load`: recorded arrival times, one replica's share of the trace."""
+    requests: int | None = None
+    """Of the measured slice; ``None``: the planner's choice."""
     seed: int = 0
     memory_given: bool = False
     """The memory budget is the user's, not what the device has free."""

@@ -96,7 +96,7 @@ def off_and_on(
 
 
 @dataclass
-class _Measured:
+class Measured:
     """Runs so far. Kept outside the loop so that an interruption loses nothing."""
 
     trials: dict[Arm, list[Trial]] = field(default_factory=lambda: {"off": [], "on": []})
@@ -116,7 +116,7 @@ def compare(context: ProbeContext, pair: Pair, pairs: int) -> Comparison:
     An arm that fails (out of memory, requests that cannot run) becomes the comparison's `failure`, and the memory that
     it held is given back.
     """
-    measured = _Measured()
+    measured = Measured()
     failure, asked, exhausted = None, None, False
     try:
         _run_pairs(context, pair, pairs, measured)
@@ -132,12 +132,12 @@ def compare(context: ProbeContext, pair: Pair, pairs: int) -> Comparison:
         if exhausted:  # the error and the frames that it held are gone by now
             release()
             failure = f"{measured.arm} arm: {describe(asked, context.device)}"
-        comparison = _summarise(context, pair, measured, failure)
+        comparison = summarise(context, pair, measured, failure)
         context.found.comparisons[pair.id] = comparison
     return comparison
 
 
-def _run_pairs(context: ProbeContext, pair: Pair, pairs: int, measured: _Measured) -> None:
+def _run_pairs(context: ProbeContext, pair: Pair, pairs: int, measured: Measured) -> None:
     trial = pair.trial or run_slice
     warm_up: tuple[Arm, Arm] = ("off", "on")
     for arm in warm_up:
@@ -180,7 +180,8 @@ def run_slice(context: ProbeContext, pair: Pair, config: EngineConfig) -> Trial:
     )
 
 
-def _summarise(context: ProbeContext, pair: Pair, measured: _Measured, failure: str | None) -> Comparison:
+def summarise(context: ProbeContext, pair: Pair, measured: Measured, failure: str | None) -> Comparison:
+    """The comparison as evidence: a value for each run, the paired effects, what kept it from more."""
     off, on = measured.trials["off"], measured.trials["on"]
     first = off[0].run if off else None
     arms_overloaded: list[Arm] = [
@@ -241,7 +242,7 @@ def _load(context: ProbeContext, pair: Pair) -> str:
     return f"open loop at {context.settings.load:.2f} of the off arm's saturation ({rate:.2f} requests/s)"
 
 
-def _metric(pair: Pair, name: str, measured: _Measured, arms_overloaded: Sequence[Arm]) -> PairedMetric:
+def _metric(pair: Pair, name: str, measured: Measured, arms_overloaded: Sequence[Arm]) -> PairedMetric:
     metric = METRICS[name]
     values = {arm: [t.values.get(name) for t in trials[: measured.pairs]] for arm, trials in measured.trials.items()}
     timed_by_arrival = name not in ("throughput", "live_requests", "itl_max")
@@ -263,7 +264,7 @@ def _metric(pair: Pair, name: str, measured: _Measured, arms_overloaded: Sequenc
 
 
 def _estimate(
-    pair: Pair, name: str, arm: Arm, values: Sequence[float | None], reason: str | None, measured: _Measured
+    pair: Pair, name: str, arm: Arm, values: Sequence[float | None], reason: str | None, measured: Measured
 ) -> Quantity:
     metric = METRICS[name]
     known = [value for value in values if value is not None]
@@ -292,7 +293,7 @@ def _gain(
     off: Sequence[float | None],
     on: Sequence[float | None],
     reason: str | None,
-    measured: _Measured,
+    measured: Measured,
 ) -> Quantity:
     metric = METRICS[name]
     higher = metric.direction == "higher"

@@ -69,11 +69,12 @@ def smallest_slice(config: EngineConfig) -> int:
 def make_plan(context: ProbeContext, pairs: Sequence[Pair]) -> Plan:
     """Set the context's slice and number of pairs, and choose what to run.
 
-    On the smallest slice, as many pairs as let everything fit; then a larger slice. Where not even the fewest pairs
-    fit, comparisons are dropped.
+    On the smallest slice (or the one asked for), as many pairs as let everything fit; then a larger slice. Where not
+    even the fewest pairs fit, comparisons are dropped.
     """
-    floor = min(smallest_slice(context.base), len(context.trace))
-    _set_slice(context, floor)
+    asked = context.settings.requests
+    floor = min(asked or smallest_slice(context.base), len(context.trace))
+    set_slice(context, floor)
     one_pair = {pair.id: _estimate(context, pair) for pair in pairs}
     left = context.left_s * USABLE
     # The stack of what is recommended comes last, and takes about three arms in place of two.
@@ -86,9 +87,9 @@ def make_plan(context: ProbeContext, pairs: Sequence[Pair]) -> Plan:
     fixed = runs * sum(one_pair[pair.id] for pair in pairs if pair.trial is not None)
     growing = runs * wanted - fixed
     factor = max(1.0, (left - fixed) / growing) if growing else 1.0
-    size = min(int(floor * factor), LARGEST_SLICE, len(context.trace))
+    size = min(int(floor * factor), LARGEST_SLICE, len(context.trace)) if asked is None else floor
     if size > floor:
-        _set_slice(context, size)
+        set_slice(context, size)
     growth = size / floor
     estimates = {p.id: runs * one_pair[p.id] * (1.0 if p.trial is not None else growth) for p in pairs}
     kept = _choose(pairs, estimates, left)
@@ -124,8 +125,13 @@ def _choose(pairs: Sequence[Pair], estimates: dict[str, float], left: float) -> 
     return kept
 
 
-def _set_slice(context: ProbeContext, count: int) -> None:
-    start, size = choose_window(context.trace, count)
+def set_slice(context: ProbeContext, count: int) -> None:
+    """Make the window of `count` requests that is most like the trace the measured slice."""
+    set_window(context, *choose_window(context.trace, count))
+
+
+def set_window(context: ProbeContext, start: int, size: int) -> None:
+    """Make `size` consecutive requests from position `start` on the measured slice."""
     context.slice_trace = with_token_ids(
         context.trace.window(start, size),
         vocab_size=context.spec.vocab_size,

@@ -34,7 +34,7 @@ OFF, ON = "#76828f", "#1f5fa8"
 
 _STATES = ("better", "not clear of 1.00x", "worse")
 _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 10, 15, 20, 50, 100, 1000)
-_WIDTH = 700
+WIDTH = 700
 _FONT = "Helvetica, Arial, Liberation Sans, sans-serif"
 _USELESS = (
     re.compile(r' (?:class|role|aria-\w+|pointer-events|font-family)="[^"<>]*"'),
@@ -79,7 +79,7 @@ def forest(comparisons: Sequence[Comparison]) -> str:
         "state:N",
         title=None,
         scale=alt.Scale(domain=list(_STATES), range=[BETTER, NEUTRAL, WORSE]),
-        legend=_legend(alt),
+        legend=legend(alt),
     )
     shape = alt.Shape("state:N", title=None, scale=alt.Scale(domain=list(_STATES), range=["circle", "square", "cross"]))
     base = alt.Chart()
@@ -89,7 +89,7 @@ def forest(comparisons: Sequence[Comparison]) -> str:
         base.mark_rule(strokeWidth=2).encode(x=x, x2="high:Q", y=y, color=colour).transform_calculate(gain="datum.low"),
         base.mark_point(filled=True, size=55, opacity=1).encode(x=x, y=y, color=colour, shape=shape),
         data=alt.Data(values=rows),
-    ).properties(width=_WIDTH - 60, height=alt.Step(19))
+    ).properties(width=WIDTH - 60, height=alt.Step(19))
     header = alt.Header(
         title=None, labelOrient="top", labelAnchor="start", labelAlign="left", labelFontWeight="bold", labelPadding=3
     )
@@ -97,7 +97,7 @@ def forest(comparisons: Sequence[Comparison]) -> str:
         row=alt.Row("comparison:N", title=None, sort=[row["comparison"] for row in rows], header=header), spacing=6
     ).resolve_scale(y="independent")
     text = f"{len(rows)} gains in {len(comparisons)} comparisons, on a log axis with lines at 1.00x and 1.05x."
-    return _draw(chart, "forest", "Every measured gain with its interval", text)
+    return draw(chart, "forest", "Every measured gain with its interval", text)
 
 
 def runs(comparison: Comparison, metric: str) -> str:
@@ -120,14 +120,14 @@ def runs(comparison: Comparison, metric: str) -> str:
         .encode(
             x=alt.X("run:O", title="run, in the order in which they ran", axis=alt.Axis(labelAngle=0, grid=False)),
             y=alt.Y("value:Q", title=_axis_title(paired.label, scale.name), axis=alt.Axis(tickCount=4)),
-            color=alt.Color("arm:N", title=None, scale=alt.Scale(domain=arms, range=[OFF, ON]), legend=_legend(alt)),
+            color=alt.Color("arm:N", title=None, scale=alt.Scale(domain=arms, range=[OFF, ON]), legend=legend(alt)),
             shape=alt.Shape("arm:N", title=None, scale=alt.Scale(domain=arms, range=["square", "circle"])),
         )
-        .properties(width=_WIDTH - 20, height=96)
+        .properties(width=WIDTH - 20, height=96)
     )
     text = f"{len(points)} runs of both arms; the table below holds the same numbers."
     title = f"{visible(paired.label, 60)}, each run: {visible(comparison.label, 80)}"
-    return _draw(chart, f"runs-{comparison.id}-{metric}", title, text)
+    return draw(chart, f"runs-{comparison.id}-{metric}", title, text)
 
 
 def series(data: Series) -> str:
@@ -150,8 +150,8 @@ def series(data: Series) -> str:
 
     names = list(dict.fromkeys(row["line"] for row in rows))
     log = data.x_log and all(row["x"] > 0 for row in rows)
-    legend = _legend(alt) if len(names) > 1 else None
-    colour = alt.Color("line:N", title=None, scale=alt.Scale(domain=names, range=list(LINES)), legend=legend)
+    key = legend(alt) if len(names) > 1 else None
+    colour = alt.Color("line:N", title=None, scale=alt.Scale(domain=names, range=list(LINES)), legend=key)
     y = alt.Y("y:Q", title=_axis_title(data.y_label, y_scale.name), axis=alt.Axis(tickCount=5))
     x_title = _axis_title(data.x_label, x_scale.name)
     base = alt.Chart(alt.Data(values=rows))
@@ -164,7 +164,7 @@ def series(data: Series) -> str:
         axis = alt.Axis(values=sorted({row["x"] for row in rows}), labelOverlap=True) if log else alt.Axis(tickCount=8)
         kind = {"type": "log", "base": 2, "nice": False} if log else {"type": "linear"}
         x = alt.X("x:Q", title=x_title, scale=alt.Scale(**kind), axis=axis)
-        dash = alt.StrokeDash("line:N", title=None, scale=alt.Scale(domain=names), legend=legend)
+        dash = alt.StrokeDash("line:N", title=None, scale=alt.Scale(domain=names), legend=key)
         step = {"interpolate": "step-after"} if data.kind == "step" else {}
         layers = [base.mark_line(strokeWidth=2, **step).encode(x=x, y=y, color=colour, strokeDash=dash)]
         if any("low" in row for row in rows):
@@ -173,9 +173,9 @@ def series(data: Series) -> str:
         if data.kind == "line":
             quiet = alt.Color("line:N", scale=alt.Scale(domain=names, range=list(LINES)), legend=None)
             layers.append(base.mark_point(filled=True, size=40, opacity=1).encode(x=x, y=y, color=quiet))
-    chart = alt.layer(*layers).properties(width=_WIDTH, height=190)
+    chart = alt.layer(*layers).properties(width=WIDTH, height=190)
     text = f"{visible(data.y_label, 80)} by {visible(data.x_label, 80)}; the table below holds the same numbers."
-    return _draw(chart, f"series-{data.id}", visible(data.title, 120), text)
+    return draw(chart, f"series-{data.id}", visible(data.title, 120), text)
 
 
 def thin(values: Sequence[float | None]) -> list[int]:
@@ -214,11 +214,13 @@ def _spread(ticks: list[float]) -> list[float]:
     return [tick for i, tick in enumerate(ticks) if (i - ticks.index(1)) % stride == 0]
 
 
-def _legend(alt: Any) -> Any:
+def legend(alt: Any) -> Any:
+    """The legend of every chart, above it."""
     return alt.Legend(orient="top", direction="horizontal", symbolStrokeWidth=2, symbolOpacity=1, offset=4)
 
 
-def _draw(chart: Any, id: str, title: str, description: str) -> str:
+def draw(chart: Any, id: str, title: str, description: str) -> str:
+    """`chart` (of altair) as an SVG element in the one style of the reports; `id` is unlike that of other charts."""
     configured = (
         chart.configure(font=_FONT, background="transparent", padding=4, aria=False)
         .configure_axis(

@@ -71,3 +71,33 @@ _DEFINITIONS: tuple[tuple[str, str], ...] = (
         "the spec sheet.",
     ),
 )
+
+GATE_DEFINITIONS: tuple[tuple[str, str], ...] = (
+    (
+        "Change",
+        "Candidate over baseline, less 1: the Hodges-Lehmann estimate over the pairs on the log scale, with the 95% "
+        "interval that inverts the exact test. Whether up or down is worse belongs to the metric.",
+    ),
+    (
+        "Limit",
+        "The largest allowed change for the worse, in times worse: with a limit of 5% a latency may become 1.05 times "
+        "as long, and a throughput 1.05 times as small (-4.8%).",
+    ),
+    (
+        "Regressed",
+        "Worse by at least the limit and by at least the floor, with an adjusted p within the family's alpha, and "
+        "again on fresh pairs.",
+    ),
+    (
+        "Passed",
+        "A change for the worse as large as the limit is ruled out: its one-sided 95% bound is below the limit.",
+    ),
+    ("Improved", "Passed, and the whole interval is better than no change. It decides nothing."),
+    ("Inconclusive", "Neither shown nor ruled out with these pairs. It is not a pass."),
+    ("Over budget", "An absolute limit is not kept. A budget needs no baseline."),
+    ("Advisory", "A difference of stored results that were not measured in pairs. It never fails the gate."),
+    ("Floor", "The absolute change that a regression must also reach, so that small numbers do not fail for little."),
+    ("p, adjusted", "One-sided, from the exact test; adjusted over all metrics that may fail (Holm)."),
+    ("n", "Pairs of runs, or sessions of a history: never requests, which share one server."),
+)
+"""The words of a gate's result."""

@@ -12,7 +12,7 @@ unit in the evidence          shown as
 ``x``                         1.83x
 ``share``, ``fraction``       71.3%, and <0.1% for less than that
 ``%``                         71.3%
-``ratio``, ``1``, empty       0.93
+``ratio``, ``1``, empty       0.93, and so ``count`` and ``currency``, which the label names
 any other (``tokens/s``)      3,410 tokens/s
 ============================  =======================================================
 """
@@ -59,7 +59,7 @@ _BYTES = (
 _BANDWIDTH = ((1e12, 1e-12, " TB/s"), (1e9, 1e-9, " GB/s"), (0.0, 1e-6, " MB/s"))
 _COMPUTE = ((1e12, 1e-12, " TFLOP/s"), (0.0, 1e-9, " GFLOP/s"))
 _LADDERS = {"s": _TIME, "bytes": _BYTES, "B": _BYTES, "bytes/s": _BANDWIDTH, "FLOP/s": _COMPUTE}
-_COUNTS = ("bytes", "tokens", "requests", "blocks", "runs", "pairs")
+_COUNTS = ("bytes", "tokens", "requests", "blocks", "runs", "pairs", "count")
 _SHARES = ("share", "fraction", "%")
 _FIXED = {
     "x": Scale(1.0, "x", decimals=2),
@@ -67,6 +67,8 @@ _FIXED = {
     "fraction": Scale(100.0, "%"),
     "%": Scale(1.0, "%"),
     "ratio": Scale(1.0, ""),
+    "count": Scale(1.0, ""),
+    "currency": Scale(1.0, ""),
     "1": Scale(1.0, ""),
     "": Scale(1.0, ""),
 }

@@ -12,8 +12,9 @@ from markupsafe import Markup
 
 from inferdoc.evidence import Diagnosis, Evidence
 from inferdoc.reports import charts, formatting
+from inferdoc.reports.gate_chart import gate_forest
 from inferdoc.reports.outline import device_name, lead_metric, outline
-from inferdoc.reports.tables import runs_table, series_table, unknown
+from inferdoc.reports.tables import repeats_table, runs_table, series_table, unknown
 from inferdoc.reports.templating import environment, render
 from inferdoc.reports.text import LIMIT, visible
 
@@ -28,15 +29,27 @@ def render_html(evidence: Evidence, diagnosis: Diagnosis, *, templates: Path | N
     Raises:
         InputError: a template of the user is wrong.
     """
-    page = ""
+    return page(
+        "report.html.j2",
+        templates,
+        evidence=evidence,
+        diagnosis=diagnosis,
+        outline=outline(evidence, diagnosis),
+        device=device_name(evidence.environment),
+    )
+
+
+def page(name: str, templates: Path | None, **context: Any) -> str:
+    """The page of the template `name`, with our style sheet inside and at most `MAX_BYTES` where shorter texts help."""
+    text = ""
     for limit in _LIMITS:
-        page = _render(evidence, diagnosis, templates, limit)
-        if len(page.encode()) <= MAX_BYTES:
+        text = _render(name, templates, limit, context)
+        if len(text.encode()) <= MAX_BYTES:
             break
-    return page
+    return text
 
 
-def _render(evidence: Evidence, diagnosis: Diagnosis, templates: Path | None, limit: int) -> str:
+def _render(name: str, templates: Path | None, limit: int, context: dict[str, Any]) -> str:
     def printed(value: Any) -> Any:
         """What a template prints: text made visible, and a value that is not there never as a Python word."""
         if value is None:
@@ -48,22 +61,16 @@ def _render(evidence: Evidence, diagnosis: Diagnosis, templates: Path | None, li
         "forest_chart": _drawn(charts.forest),
         "runs_chart": _drawn(charts.runs),
         "series_chart": _drawn(charts.series),
+        "gate_chart": _drawn(gate_forest),
         "runs_table": runs_table,
         "series_table": series_table,
+        "repeats_table": repeats_table,
         "unknown": unknown,
         "lead_metric": lead_metric,
     }
     css = render(made, "report.css").replace("\r\n", "\n")
-    return render(
-        made,
-        "report.html.j2",
-        evidence=evidence,
-        diagnosis=diagnosis,
-        outline=outline(evidence, diagnosis),
-        device=device_name(evidence.environment),
-        css=Markup(css),
-        css_hash=base64.b64encode(hashlib.sha256(css.encode()).digest()).decode(),
-    )
+    css_hash = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    return render(made, name, **context, css=Markup(css), css_hash=css_hash)
 
 
 def _drawn(draw: Callable[..., str]) -> Callable[..., Markup]:

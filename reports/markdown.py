@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from inferdoc.evidence import Diagnosis, Evidence
 from inferdoc.reports import formatting
@@ -14,7 +17,7 @@ from inferdoc.reports.templating import environment, render
 from inferdoc.reports.text import Markdown, markdown_code, markdown_safe
 
 MAX_BYTES = 60_000
-_CUT = "\n_{count} more sections are in report.html: this file is kept below 60 kB._\n"
+_CUT = "{count} more sections are in report.html: this file is kept below 60 kB."
 
 
 def render_markdown(evidence: Evidence, diagnosis: Diagnosis, *, templates: Path | None = None) -> str:
@@ -23,13 +26,20 @@ def render_markdown(evidence: Evidence, diagnosis: Diagnosis, *, templates: Path
     Raises:
         InputError: a template of the user is wrong.
     """
-    made = environment(templates, escape=_printed, autoescape=False)
-    made.filters |= {"code": markdown_code}
-    made.globals |= {"own": Markdown, "series_table": series_table, "unknown": unknown}
+    made = markdown_environment(templates)
+    made.globals |= {"series_table": series_table, "unknown": unknown}
     told = outline(evidence, diagnosis)
     device = device_name(evidence.environment)
     text = render(made, "report.md.j2", evidence=evidence, diagnosis=diagnosis, outline=told, device=device)
-    return _within(re.sub(r"\n{3,}", "\n\n", text).strip() + "\n")
+    return within(text, MAX_BYTES, lambda cut: _CUT.format(count=len(cut)))
+
+
+def markdown_environment(templates: Path | None) -> ImmutableSandboxedEnvironment:
+    """Jinja2 for Markdown: every value means only itself, unless it is marked as ``own`` or printed as ``code``."""
+    made = environment(templates, escape=_printed, autoescape=False)
+    made.filters |= {"code": markdown_code}
+    made.globals |= {"own": Markdown}
+    return made
 
 
 def _printed(value: Any) -> Any:
@@ -39,14 +49,20 @@ def _printed(value: Any) -> Any:
     return markdown_safe(value) if isinstance(value, str) and not isinstance(value, Markdown) else value
 
 
-def _within(text: str) -> str:
-    """`text` cut by whole sections from its end, until it fits."""
+def within(text: str, max_bytes: int, told: Callable[[list[str]], str]) -> str:
+    """`text`, tidied, and cut by whole sections from its end until it fits.
+
+    told: the sentence that says what was cut, from the headings of the sections left out.
+    """
+    text = re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
     sections = re.split(r"(?m)^(?=## )", text)
-    kept, size = [], len(_CUT) + 8
-    for section in sections:
-        size += len(section.encode())
-        if size > MAX_BYTES:
-            break
-        kept.append(section)
-    left = len(sections) - len(kept)
-    return "".join(kept) + (_CUT.format(count=left) if left else "")
+    headings = [section.partition("\n")[0].removeprefix("## ") for section in sections]
+    kept, size = len(sections), len(text.encode())
+    while kept and size > max_bytes:
+        kept -= 1
+        size = len(_cut(sections[:kept], told(headings[kept:])).encode())
+    return text if kept == len(sections) else _cut(sections[:kept], told(headings[kept:]))
+
+
+def _cut(sections: list[str], sentence: str) -> str:
+    return "".join(sections) + f"\n_{sentence}_\n"

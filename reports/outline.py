@@ -25,7 +25,9 @@ from inferdoc.evidence import (
     Series,
     Slo,
 )
+from inferdoc.gate.result import GateResult
 from inferdoc.reports import formatting
+from inferdoc.reports.gate_outline import GateOutline, gate_outline
 
 OPEN_CARDS = 5
 """Recommendations shown as open cards; the rest are folded."""
@@ -105,6 +107,8 @@ class Outline:
     not_measured: tuple[Finding, ...]
     unfinished: tuple[ProbeResult, ...]
     dropped: tuple[PlanStep, ...]
+    gate: GateOutline | None = None
+    """The comparison with a baseline, where one is given."""
 
     @property
     def has_limits(self) -> bool:
@@ -146,6 +150,7 @@ def outline(evidence: Evidence, diagnosis: Diagnosis) -> Outline:
         not_measured=tuple(f for f in diagnosis.findings if f.conclusion is Conclusion.NOT_MEASURED),
         unfinished=tuple(probe for probe in evidence.probes if probe.status != "measured"),
         dropped=tuple(step for step in evidence.plan if step.dropped),
+        gate=gate_outline(GateResult.model_validate(diagnosis.comparison)) if diagnosis.comparison else None,
     )
 
 

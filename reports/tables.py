@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inferdoc.evidence import Comparison, Line, PairedMetric, Series
+from inferdoc.gate.result import GateResult
 from inferdoc.reports import formatting
 
 ROWS = 20
@@ -86,6 +87,22 @@ def series_table(series: Series) -> Table:
     return _cut(header, rows)
 
 
+def repeats_table(result: GateResult) -> Table:
+    """Two rows for each metric of a gate, a column for each repeat: every value behind its verdict."""
+    measured = [row for row in result.results if {*row.baseline_values, *row.candidate_values} - {None}]
+    count = max((len(side) for row in measured for side in (row.baseline_values, row.candidate_values)), default=0)
+    shown = min(count, ROWS)
+    header = ("metric", "arm", *(str(i + 1) for i in range(shown)))
+    rows = []
+    for row in measured:
+        scale = formatting.axis_scale(row.unit, [*row.baseline_values, *row.candidate_values])
+        for arm, side in (("baseline", row.baseline_values), ("candidate", row.candidate_values)):
+            cells = [_cell(value, row.unit, scale) for value in side[:shown]]
+            cells += [""] * (shown - len(cells))
+            rows.append((_header(row.metric, scale.name), arm, *cells))
+    return _cut(header, rows, 3 * ROWS)
+
+
 def _header(label: str, unit: str) -> str:
     return f"{label} ({unit})" if unit and unit not in label else label
 
@@ -94,5 +111,5 @@ def _cell(value: float | None, unit: str, scale: formatting.Scale) -> str:
     return formatting.UNKNOWN if value is None else formatting.cell(value, unit, scale)
 
 
-def _cut(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
-    return Table(header, tuple(rows[:ROWS]), max(0, len(rows) - ROWS))
+def _cut(header: tuple[str, ...], rows: list[tuple[str, ...]], most: int = ROWS) -> Table:
+    return Table(header, tuple(rows[:most]), max(0, len(rows) - most))

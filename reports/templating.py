@@ -15,11 +15,14 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from inferdoc.errors import InputError
 from inferdoc.evidence import Conclusion, Truth
-from inferdoc.reports import formatting
-from inferdoc.reports.definitions import definitions
+from inferdoc.reports import formatting, gate_formatting
+from inferdoc.reports.definitions import GATE_DEFINITIONS, definitions
 
 OURS = Path(__file__).parent / "templates"
-NAMES = ("report.html.j2", "report.md.j2", "report.css")
+NAMES = (
+    *("report.html.j2", "report.md.j2", "report.css", "macros.html.j2"),
+    *("gate.html.j2", "gate_section.html.j2", "gate.md.j2"),
+)
 
 ICONS = {
     Conclusion.RECOMMENDED: "✓",
@@ -55,9 +58,11 @@ def environment(
             *("threshold", "count", "pairs", "measured_on", "scale_text"),
         )
     }
+    made.filters |= {name: getattr(gate_formatting, name) for name in gate_formatting.FILTERS}
     made.filters |= {"state": formatting.environment_value, "https": https_links}
     made.globals |= {"icons": ICONS, "outcomes": OUTCOMES, "effects": EFFECTS}
-    made.globals |= {"definitions": definitions, "pairs_needed": formatting.PAIRS_NEEDED}
+    made.globals |= {"definitions": definitions, "gate_definitions": GATE_DEFINITIONS}
+    made.globals |= {"pairs_needed": formatting.PAIRS_NEEDED}
     return made
 
 
@@ -81,10 +86,9 @@ def render(environment: ImmutableSandboxedEnvironment, name: str, **context: Any
 def _place(error: Exception, environment: ImmutableSandboxedEnvironment) -> str | None:
     """``file:line`` of the innermost template in which `error` was raised, when that is not one of ours."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = {str(OURS / name) for name in NAMES}
     names = set(environment.loader.list_templates()) if environment.loader else set()
     places = [frame for frame in frames if Path(frame.filename).name in names]
-    if not places or places[-1].filename in ours:
+    if not places or Path(places[-1].filename).parent == OURS:
         return None
     return f"{places[-1].filename}:{places[-1].lineno}"
 

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from inferdoc.evidence import Conclusion, Diagnosis, Evidence, Expected, Finding, Recommendation
 from inferdoc.reports import formatting
+from inferdoc.reports.gate_formatting import gate_mark
 from inferdoc.reports.outline import Block, Outline, device_name, outline
 from inferdoc.reports.templating import EFFECTS, ICONS
 from inferdoc.reports.text import encodable, terminal_safe
@@ -35,7 +36,20 @@ _COLOURS = {
     Conclusion.NOT_MEASURED: "dim",
 }
 _ASCII = str.maketrans(
-    {"✓": "+", "✕": "x", "–": "-", "○": "o", "µ": "u", "…": "...", "→": "->", "—": "-", "×": "x", "▲": "+", "▼": "-"}
+    {
+        "✓": "+",
+        "✕": "x",
+        "–": "-",
+        "○": "o",
+        "µ": "u",
+        "…": "...",
+        "→": "->",
+        "—": "-",
+        "×": "x",
+        "▲": "+",
+        "▼": "-",
+        "≠": "!=",
+    }
 )
 
 
@@ -67,18 +81,44 @@ def print_diagnosis(evidence: Evidence, diagnosis: Diagnosis, out: Path, console
     _Summary(console or make_console(), evidence, diagnosis).print(out)
 
 
-class _Summary:
-    def __init__(self, console: Console, evidence: Evidence, diagnosis: Diagnosis) -> None:
+class Screen:
+    """Lines on a console: folded within its width, and in characters that it has."""
+
+    def __init__(self, console: Console) -> None:
         self.console = console
+        self.encoding = console.encoding
+        self.utf = self.encoding.lower().startswith("utf")
+
+    def heading(self, heading: str, rest: str = "") -> None:
+        self.line(heading, rest, head_style="bold", style="dim")
+
+    def line(self, head: str, body: str, *, head_style: str = "", style: str = "") -> None:
+        """Print `head` and `body`, folded within the width, later lines under the first."""
+        left, right = Text(self.safe(head), style=head_style), Text(self.safe(body), style=style)
+        indent = left.cell_len
+        if indent > self.console.width // 2:
+            self.console.print(left, overflow="fold")
+            left, indent = Text("  "), 2
+        for i, line in enumerate(right.wrap(self.console, max(1, self.console.width - indent)) or [Text()]):
+            line.rstrip()
+            self.console.print((left if i == 0 else Text(" " * indent)) + line, overflow="fold", crop=False)
+
+    def safe(self, text: str) -> str:
+        shown = terminal_safe(text)
+        return shown if self.utf else encodable(shown.translate(_ASCII), self.encoding)
+
+
+class _Summary(Screen):
+    def __init__(self, console: Console, evidence: Evidence, diagnosis: Diagnosis) -> None:
+        super().__init__(console)
         self.evidence = evidence
         self.diagnosis = diagnosis
         self.outline: Outline = outline(evidence, diagnosis)
-        self.encoding = console.encoding
-        self.utf = self.encoding.lower().startswith("utf")
 
     def print(self, out: Path) -> None:
         self._header()
         self._verdict()
+        self._comparison()
         self._answers()
         self._advice()
         for heading, conclusion in (
@@ -89,7 +129,7 @@ class _Summary:
         self._titles("NOT NEEDED", [block.finding for block in self.outline.not_needed])
         self._titles("COULD NOT BE MEASURED", self.outline.not_measured)
         files = "  ".join(str(out / name) for name in ("report.html", "report.md", "evidence.json", "diagnosis.json"))
-        self._line("REPORT  ", files, head_style="bold")
+        self.line("REPORT  ", files, head_style="bold")
 
     def _header(self) -> None:
         run, subject, validity = self.diagnosis.run, self.diagnosis.subject, self.diagnosis.validity
@@ -104,43 +144,49 @@ class _Summary:
             health,
             formatting.measured_on(self.evidence.workload),
         )
-        self._line(f"inferdoc {self.diagnosis.tool.version}  ", "  ".join(filter(None, parts)), head_style="bold")
+        self.line(f"inferdoc {self.diagnosis.tool.version}  ", "  ".join(filter(None, parts)), head_style="bold")
         for problem in self.outline.problems[:_LINES]:
             mark = "✕" if problem.severity == "serious" else "!"
-            self._line(f" {mark} ", problem.text, head_style="red" if problem.severity == "serious" else "yellow")
+            self.line(f" {mark} ", problem.text, head_style="red" if problem.severity == "serious" else "yellow")
 
     def _verdict(self) -> None:
         verdict = self.diagnosis.verdict
-        self._line("VERDICT  ", verdict.headline, head_style="bold", style="bold")
+        self.line("VERDICT  ", verdict.headline, head_style="bold", style="bold")
         for line in verdict.lines[:5]:
-            self._line("  ", line)
+            self.line("  ", line)
+
+    def _comparison(self) -> None:
+        if self.outline.gate is not None:
+            result = self.outline.gate.result
+            mark = f"{gate_mark(result.verdict)} {result.verdict.value}"
+            self.line("BASELINE  ", f"{mark}: {result.headline}", head_style="bold")
 
     def _answers(self) -> None:
-        self._heading("SIX QUESTIONS")
+        self.heading("SIX QUESTIONS")
         for answer in self.outline.answers:
             badge = f"{ICONS[answer.conclusion]} {answer.conclusion.value}"
             head = f" {answer.question.number} {badge:<16}"
-            self._line(head, answer.question.text, head_style=_COLOURS[answer.conclusion])
+            self.line(head, answer.question.text, head_style=_COLOURS[answer.conclusion])
 
     def _advice(self) -> None:
-        self._heading("DO NEXT", f"  ranked by {self.diagnosis.run.objective.value}; estimates overlap, do not add")
+        self.heading("DO NEXT", f"  ranked by {self.diagnosis.run.objective.value}; estimates overlap, do not add")
         if not self.outline.cards:
-            self._line("   ", "nothing that was measured pays")
+            self.line("   ", "nothing that was measured pays")
         for card in self.outline.cards:
             self._card(card)
         tests = list(dict.fromkeys(card.verify_command for card in self.outline.cards))
         if tests:
             more = f" ({len(tests) - 1} more in the report)" if len(tests) > 1 else ""
-            self._line("   test: ", tests[0] + more, head_style="dim")
+            self.line("   test: ", tests[0] + more, head_style="dim")
         if self.outline.more_cards:
-            self._line("   ", f"{len(self.outline.more_cards)} more in the report", head_style="dim")
+            self.line("   ", f"{len(self.outline.more_cards)} more in the report", head_style="dim")
 
     def _card(self, card: Recommendation) -> None:
         change = card.change
         bases = formatting.bases(card)
         basis = f" ({bases[0]})" if len(bases) == 1 else ""
         title = f"{change.knob}: {change.from_} -> {change.to}{basis}"
-        self._line(f" {card.rank} ", title, head_style="bold", style="bold")
+        self.line(f" {card.rank} ", title, head_style="bold", style="bold")
         losses = [item for item in card.expected[_METRICS:] if formatting.effect(item) == "worse"]
         for item in (*card.expected[:_METRICS], *losses):
             self._expected(item, item.label, mixed=len(bases) > 1)
@@ -153,42 +199,24 @@ class _Summary:
         word = f", {effect}" if effect in ("worse", "no difference shown") else ""
         style = {"better": "green", "worse": "red"}.get(effect or "", "")
         icon = EFFECTS[effect] if effect else " "
-        self._line(f"   {icon} ", f"{formatting.expected(item)} {label}{word}{basis}", head_style=style)
+        self.line(f"   {icon} ", f"{formatting.expected(item)} {label}{word}{basis}", head_style=style)
 
     def _findings(self, heading: str, blocks: list[Block]) -> None:
         if not blocks:
             return
-        self._heading(heading)
+        self.heading(heading)
         for block in blocks[:_LINES]:
             finding = block.finding
             shown = [*finding.marks, *([formatting.pairs(block.short)] if block.short else [])]
             marks = f" ({', '.join(shown)})" if shown else ""
             head = f" {ICONS[finding.conclusion]} "
-            self._line(head, f"{finding.title}: {finding.text}{marks}", head_style=_COLOURS[finding.conclusion])
+            self.line(head, f"{finding.title}: {finding.text}{marks}", head_style=_COLOURS[finding.conclusion])
         if len(blocks) > _LINES:
-            self._line("   ", f"{len(blocks) - _LINES} more in the report", head_style="dim")
+            self.line("   ", f"{len(blocks) - _LINES} more in the report", head_style="dim")
 
     def _titles(self, heading: str, findings: Sequence[Finding]) -> None:
         if findings:
             shown = [finding.title for finding in findings[:_TITLES]]
             more = f" and {len(findings) - _TITLES} more" if len(findings) > _TITLES else ""
-            self._heading(heading, f"  {len(findings)}, with reasons in the report")
-            self._line("   ", ", ".join(shown) + more)
-
-    def _heading(self, heading: str, rest: str = "") -> None:
-        self._line(heading, rest, head_style="bold", style="dim")
-
-    def _line(self, head: str, body: str, *, head_style: str = "", style: str = "") -> None:
-        """Print `head` and `body`, folded within the width, later lines under the first."""
-        left, right = Text(self._safe(head), style=head_style), Text(self._safe(body), style=style)
-        indent = left.cell_len
-        if indent > self.console.width // 2:
-            self.console.print(left, overflow="fold")
-            left, indent = Text("  "), 2
-        for i, line in enumerate(right.wrap(self.console, max(1, self.console.width - indent)) or [Text()]):
-            line.rstrip()
-            self.console.print((left if i == 0 else Text(" " * indent)) + line, overflow="fold", crop=False)
-
-    def _safe(self, text: str) -> str:
-        shown = terminal_safe(text)
-        return shown if self.utf else encodable(shown.translate(_ASCII), self.encoding)
+            self.heading(heading, f"  {len(findings)}, with reasons in the report")
+            self.line("   ", ", ".join(shown) + more)

@@ -82,6 +82,14 @@ def terminal_safe(text: str) -> str:
     return visible(text).replace("::", ": :").replace("##[", "# #[")
 
 
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def xml_safe(text: str) -> str:
+    """`text` in characters that XML 1.0 can hold, for an element or an attribute of an XML library."""
+    return _NOT_XML.sub("\ufffd", visible(text))
+
+
 def encodable(text: str, encoding: str) -> str:
     """`text` in characters that `encoding` has; the others as backslash escapes."""
     return text.encode(encoding, "backslashreplace").decode(encoding)

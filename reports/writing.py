@@ -1,17 +1,17 @@
-"""Writing the four files of a diagnosis, each whole or not at all."""
+"""Writing files, each whole or not at all: the four of a diagnosis here, those of a gate in `gate_writing`."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from inferdoc.errors import InputError
 from inferdoc.evidence import Artifact, Contract, Diagnosis, Evidence
+from inferdoc.files import write_whole
 from inferdoc.reports.html import render_html
 from inferdoc.reports.markdown import render_markdown
 from inferdoc.reports.text import without_surrogates
@@ -40,11 +40,11 @@ def write_all(evidence: Evidence, diagnosis: Diagnosis, out: Path, templates: Pa
         InputError: `out` cannot be written to, or a template of `templates` is wrong.
     """
     prepare_output(out)
-    written = [_write(out / "evidence.json", to_json(evidence))]
-    written.append(_write(out / "report.html", render_html(evidence, diagnosis, templates=templates)))
-    written.append(_write(out / "report.md", render_markdown(evidence, diagnosis, templates=templates)))
+    written = [write(out / "evidence.json", to_json(evidence))]
+    written.append(write(out / "report.html", render_html(evidence, diagnosis, templates=templates)))
+    written.append(write(out / "report.md", render_markdown(evidence, diagnosis, templates=templates)))
     listed = diagnosis.model_copy(update={"artifacts": list(written)})
-    written.append(_write(out / "diagnosis.json", to_json(listed)))
+    written.append(write(out / "diagnosis.json", to_json(listed)))
     return written
 
 
@@ -66,17 +66,15 @@ def _portable(value: Any) -> Any:
     return value
 
 
-def _write(path: Path, text: str) -> Artifact:
+def write(path: Path, text: str) -> Artifact:
+    """Put `text` into the file `path` in one step: an earlier file of that name stays whole until then.
+
+    Raises:
+        InputError: it cannot be written.
+    """
     content = text.encode("utf-8")
-    temporary: str | None = None
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            temporary = file.name
-            file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        write_whole(path, content)
     except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another folder with -o") from None
     return Artifact(path=path.name, sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))

@@ -31,8 +31,13 @@ class Document:
 
 
 @lru_cache(maxsize=64)
-def read_document(content: bytes, name: str) -> Document:
+def read_document(
+    content: bytes, name: str, *, kind: str = "a rule file", keys: str = "'question' and 'rules'"
+) -> Document:
     """Parse one YAML document (safe types only) and keep the lines; the same content is parsed once.
+
+    Args:
+        kind, keys: what the file is, for the error where it is no mapping.
 
     Raises:
         RuleError: not UTF-8, not YAML, not a mapping, a key twice, or an alias that holds itself.
@@ -60,7 +65,7 @@ def read_document(content: bytes, name: str) -> Document:
     finally:
         loader.dispose()
     if not isinstance(data, dict):
-        raise RuleError("a rule file is a mapping with keys such as 'question' and 'rules'", where=f"{name}:1")
+        raise RuleError(f"{kind} is a mapping with keys such as {keys}", where=f"{name}:1")
     return Document(name, data, lines)
 
 
@@ -74,9 +79,9 @@ def _note_lines(
 ) -> None:
     """Write the line of every value under `node` into `lines`: a mapping's value has the line of its key."""
     if id(node) in above:
-        raise RuleError("an alias holds itself; write the condition out", where=f"{name}:{line}")
+        raise RuleError("an alias holds itself; write it out", where=f"{name}:{line}")
     if len(lines) > _MAX_VALUES:
-        raise RuleError(f"more than {_MAX_VALUES} values; split the file", where=f"{name}:{line}")
+        raise RuleError(f"more than {_MAX_VALUES} values; shorten the file", where=f"{name}:{line}")
     lines[path] = line
     above = (*above, id(node))
     if isinstance(node, yaml.MappingNode):

@@ -10,6 +10,7 @@ import torch
 
 # Two test processes on two cores: torch threads of their own would fight over them. Inherited by subprocesses.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(1)
 # Without a card Triton interprets the kernels; it asks when it is imported. Inherited by subprocesses.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")

@@ -194,7 +194,7 @@ def test_a_step_that_does_not_fit_is_halved_and_said(
         "128 tokens and 4 sequences: went on with 64 and 2",
     ]
     assert "2.50 GiB asked for" in context.engine_notes[0]
-    assert context.engine_notes[0] in _subject(options, context.spec, context).notes
+    assert context.engine_notes[0] in _subject(options, context.spec, context, None).notes
 
 
 def test_the_pool_that_did_not_fit_is_gone_before_the_next_runner_runs_the_model(

@@ -11,9 +11,11 @@ import typer
 from inferdoc import __version__
 from inferdoc.cli.diagnose import diagnose
 from inferdoc.cli.doctor import doctor
+from inferdoc.cli.exits import Answer
+from inferdoc.cli.gate import app as gate_app
 from inferdoc.cli.report import report
 from inferdoc.cli.rules import app as rules_app
-from inferdoc.errors import EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, InputError
+from inferdoc.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, InputError, InvalidRunError, NotComparableError
 
 app = typer.Typer(
     name="inferdoc",
@@ -25,6 +27,7 @@ app = typer.Typer(
 app.command()(diagnose)
 app.command()(report)
 app.command()(doctor)
+app.add_typer(gate_app, name="gate")
 app.add_typer(rules_app, name="rules")
 
 
@@ -36,12 +39,19 @@ def _root(version: bool = typer.Option(False, "--version", help="Print the versi
 
 
 def main() -> None:
-    """Run the command line: 0 it ran, 2 bad input, 70 our own fault, 130 interrupted."""
+    """Run the command line: 0 it ran, 2 bad input, 70 our own fault, 130 interrupted; of a gate also 1, 3, 4 and 5.
+
+    Only an `Answer` ends with 1: a failure of ours, of Python or of the shell's pipe never reads as a regression.
+    """
     try:
         app()
-    except InputError as error:
+    except Answer as answer:
+        sys.exit(answer.exit_code)
+    except (InputError, NotComparableError, InvalidRunError) as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(EXIT_BAD_INPUT)
+        sys.exit(error.exit_code)
+    except SystemExit as ended:
+        sys.exit(EXIT_INTERNAL if ended.code == 1 or isinstance(ended.code, str) else ended.code)
     except KeyboardInterrupt:
         print("interrupted before anything was measured", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)

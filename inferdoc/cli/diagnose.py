@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from inferdoc.cli.parsing import parse_bytes, parse_duration, parse_scale, parse_slo
 from inferdoc.errors import EXIT_INTERNAL, EXIT_INTERRUPTED
 from inferdoc.evidence import Objective
+from inferdoc.parsing import parse_bytes, parse_duration, parse_scale, parse_slo
 
 
 class AttentionBackend(StrEnum):
@@ -47,6 +47,10 @@ def diagnose(
     ] = 0.7,
     replicas: Annotated[
         int | None, typer.Option(min=1, help="Instead of --load: recorded arrivals, one of so many replicas' share.")
+    ] = None,
+    requests: Annotated[
+        int | None,
+        typer.Option(min=2, help="Requests of a run, so that reports compare. Default: by the budget."),
     ] = None,
     memory: Annotated[str | None, typer.Option(help="Memory budget, for example 16GiB. Default: what is free.")] = None,
     max_model_len: Annotated[
@@ -119,6 +123,7 @@ def diagnose(
         budget_s=parse_duration(budget, option="--budget"),
         load=load,
         replicas=replicas,
+        requests=requests,
         memory_bytes=parse_bytes(memory, option="--memory") if memory else None,
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,

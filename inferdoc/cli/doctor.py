@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,7 @@ def _device_checks(device: Device) -> list[Check]:
         if device.driver_index is not None:
             text = f"framework index {device.index}, driver index {device.driver_index}, {device.uuid}"
             checks.append(Check(name="numbering", passed=None, text=text))
+        checks += _card_checks(device)
     else:
         from inferdoc.devices.framework import TorchFramework
 
@@ -88,6 +90,28 @@ def _device_checks(device: Device) -> list[Check]:
     if device.cache_bytes is not None:
         checks.append(Check(name="last-level cache", passed=None, text=f"{device.cache_bytes / 1024**2:.0f} MiB"))
     return [*checks, *(Check(name="note", passed=None, text=note) for note in device.notes)]
+
+
+def _card_checks(device: Device) -> list[Check]:
+    """What else the environment record says of the card, and a gate compares; only what is known."""
+    from inferdoc.devices.card_fields import card_fields
+
+    fields = card_fields(device, variables=os.environ)
+    names = {
+        "gpu_form_factor": "form factor",
+        "gpu_mig": "MIG",
+        "power_limit": "power limit",
+        "clocks_locked": "locked",
+    }
+    known = {name: fields[key] for key, name in names.items() if fields[key].state == "value"}
+    checks = [
+        Check(name=name, passed=None, text=f"{field.value:g} W" if field.unit == "W" else str(field.value))
+        for name, field in known.items()
+    ]
+    models = str(fields["gpu_models"].value or "")
+    if "," in models:
+        checks.append(Check(name="cards", passed=None, text=f"mixed: {models}; this tool measures on {device.name}"))
+    return checks
 
 
 def _shipped_checks() -> list[Check]:

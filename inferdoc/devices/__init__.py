@@ -7,15 +7,19 @@ from inferdoc.devices.device import Device, find_device
 from inferdoc.devices.environment import environment
 from inferdoc.devices.exhaustion import asked_bytes, bytes_text, describe, free_now, is_out_of_memory, release
 from inferdoc.devices.matmul import MatmulRate, measure_matmul
+from inferdoc.devices.run_watch import Reading, RunWatch, cause
 from inferdoc.devices.watch import Watch
 
 __all__ = [
     "Bandwidth",
     "Device",
     "MatmulRate",
+    "Reading",
+    "RunWatch",
     "Watch",
     "asked_bytes",
     "bytes_text",
+    "cause",
     "describe",
     "environment",
     "find_device",

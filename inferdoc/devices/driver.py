@@ -15,11 +15,14 @@ MemoryProblem = Literal["no permission", "not supported", "failed"]
 _NOT_SUPPORTED = 3
 _NO_PERMISSION = 4
 _NO_SUCH_VERSION = (13, 25)  # function not found; argument version mismatch: a driver older than the package
+_CLOCK_GRAPHICS = 0
 _CLOCK_SM = 1
-# Bits of nvmlClocksEventReasons that slow a card down against its own limits. Idle (0x1), application clocks (0x2)
-# and display clocks (0x100) are settings or rest, not throttling.
+# Bits of nvmlClocksEventReasons. Rest, application clocks and display clocks (0x100) are no throttling.
+_IDLE = 0x1
+_APPLICATION_CLOCKS = 0x2
+POWER_CAP = "power cap"
 _THROTTLE_REASONS = {
-    0x4: "power cap",
+    0x4: POWER_CAP,
     0x8: "hardware slowdown",
     0x20: "thermal limit (software)",
     0x40: "thermal limit (hardware)",
@@ -67,6 +70,7 @@ class CardState:
     """What a card does at one moment. ``None``: the driver did not tell.
 
     processes: process id and bytes (None where not told) of everything that computes on the card.
+    idle: nothing runs and the clocks fall, so that they say nothing about a run.
     """
 
     sm_clock_mhz: int | None
@@ -75,6 +79,7 @@ class CardState:
     temperature_c: int | None
     processes: tuple[tuple[int, int | None], ...] | None
     memory: CardMemory | None
+    idle: bool | None = None
 
 
 class NvmlDriver:
@@ -108,9 +113,7 @@ class NvmlDriver:
     def state(self, card: Card) -> CardState:
         """Clocks, throttling, temperature, processes and memory of `card` now."""
         handle = card.handle
-        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
-        if reasons is None:
-            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+        reasons = self._clock_reasons(handle)
         processes = self._ask("nvmlDeviceGetComputeRunningProcesses", handle)
         return CardState(
             sm_clock_mhz=self._ask("nvmlDeviceGetClockInfo", handle, _CLOCK_SM),
@@ -123,7 +126,26 @@ class NvmlDriver:
             if processes is None
             else tuple((int(process.pid), getattr(process, "usedGpuMemory", None)) for process in processes),
             memory=self.memory(handle)[0],
+            idle=None if reasons is None else bool(reasons & _IDLE),
         )
+
+    def power_limit_w(self, card: Card) -> float | None:
+        """Watts that the driver lets a whole card draw now, all limiters taken together."""
+        milliwatts = self._ask("nvmlDeviceGetEnforcedPowerLimit", card.handle)
+        return None if milliwatts is None else milliwatts / 1000
+
+    def clocks_locked(self, card: Card) -> bool | None:
+        """Whether a setting holds the clocks of a whole card; ``None`` where it cannot be told.
+
+        Application clocks can be read. Locked clocks (``nvidia-smi -lgc``) have no query and set no bit
+        (JuliaGPU/CUDA.jl#2194); what excludes a fixed one is a card that rests, because its clocks then fall.
+        """
+        reasons = self._clock_reasons(card.handle)
+        chosen = self._ask("nvmlDeviceGetApplicationsClock", card.handle, _CLOCK_GRAPHICS)
+        usual = self._ask("nvmlDeviceGetDefaultApplicationsClock", card.handle, _CLOCK_GRAPHICS)
+        if (reasons or 0) & _APPLICATION_CLOCKS or (None not in (chosen, usual) and chosen != usual):
+            return True
+        return False if (reasons or 0) & _IDLE else None
 
     def memory(self, handle: Any) -> tuple[CardMemory | None, MemoryProblem | None]:
         """Memory of one handle; where the driver refuses, why.
@@ -175,6 +197,12 @@ class NvmlDriver:
             for position in range(self._ask("nvmlDeviceGetMaxMigDeviceCount", card.handle) or 0)
         )
         return [self._card(handle, card.index, parent=card) for handle in handles if handle is not None]
+
+    def _clock_reasons(self, handle: Any) -> int | None:
+        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
+        if reasons is None:
+            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+        return None if reasons is None else int(reasons)
 
     def _ask(self, function: str, *arguments: Any) -> Any:
         """The answer of one driver call; ``None`` where the driver or the package cannot give it."""

@@ -6,10 +6,15 @@ import hashlib
 import json
 import os
 import platform
+import re
 from collections.abc import Mapping
 from importlib import metadata
 
+from inferdoc.devices.card_fields import card_fields
 from inferdoc.devices.device import Device
+from inferdoc.devices.driver import NvmlDriver
+from inferdoc.devices.fields import known, not_applicable
+from inferdoc.devices.framework import Framework
 from inferdoc.devices.host import Host
 from inferdoc.evidence import Environment, EnvironmentField
 
@@ -42,34 +47,47 @@ _TUNING = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
 )
 _OFF = ("", "0", "false", "no", "off")
-# Not part of the machine's identity: they move between two runs on the same machine.
-_UNSTABLE = ("memory_free",)
+_COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT", "BUILDKITE_COMMIT")
+VOLATILE = ("memory_free", "source_commit", "clocks_locked", "power_limit")
+"""Not the machine's identity: what moves between two runs on one machine, and what is only seen at one moment. The
+power limit is the one in force now, all limiters taken together; a gate compares it as a field of its own."""
 
 
-def environment(device: Device, *, host: Host | None = None, variables: Mapping[str, str] | None = None) -> Environment:
-    """Facts about this machine in four states, and a fingerprint over those that are stable.
+def environment(
+    device: Device,
+    *,
+    host: Host | None = None,
+    driver: NvmlDriver | None = None,
+    framework: Framework | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> Environment:
+    """Facts about this machine in four states, and a fingerprint over those that are stable (all but `VOLATILE`).
 
-    Two runs with equal fingerprints may be compared; free memory is recorded and left out of it. Packages are asked for
-    their version by name, so that none is imported for it.
+    Two runs with equal fingerprints come from one set-up. Packages are asked for their version by name, so that none is
+    imported for it.
+
+    Args:
+        host, driver, framework, variables: stand-ins for tests; by default the real ones.
     """
     host = host or Host()
     variables = os.environ if variables is None else variables
     fields = {
-        "python": _value(platform.python_version(), "platform"),
-        "system": _value(f"{platform.system()} {platform.machine()}", "platform"),
+        "python": known(platform.python_version(), "platform"),
+        "system": known(f"{platform.system()} {platform.machine()}", "platform"),
         **{name: _package(name) for name in ("torch", "transformers", "triton", "numpy")},
-        "processor": _value(host.processor(), "/proc/cpuinfo"),
-        "cores": _value(host.cores(), "scheduler affinity"),
+        "processor": known(host.processor(), "/proc/cpuinfo"),
+        "cores": known(host.cores(), "scheduler affinity"),
         "threads": _threads(),
         "virtual_machine": _virtual(host),
-        "last_level_cache": _value(host.last_level_cache(), "/sys", unit="B"),
-        **_card_fields(device),
-        "memory_total": _value(device.total_bytes, device.source, unit="B"),
-        "memory_free": _value(device.free_bytes, device.source, unit="B"),
-        "memory_kind": _value(device.memory_label, device.source),
-        "timing_variables": _value(timing_variables(variables) or "none set", "environment"),
+        "last_level_cache": known(host.last_level_cache(), "/sys", unit="B"),
+        **card_fields(device, driver=driver, framework=framework, variables=variables),
+        "memory_total": known(device.total_bytes, device.source, unit="B"),
+        "memory_free": known(device.free_bytes, device.source, unit="B"),
+        "memory_kind": known(device.memory_label, device.source),
+        "timing_variables": known(timing_variables(variables) or "none set", "environment"),
+        "source_commit": _commit(variables),
     }
-    stable = {name: (field.state, field.value) for name, field in sorted(fields.items()) if name not in _UNSTABLE}
+    stable = {name: (field.state, field.value) for name, field in sorted(fields.items()) if name not in VOLATILE}
     if device.total_bytes is not None:
         # kernels of one machine type leave slightly different totals
         stable["memory_total"] = ("value", round(device.total_bytes / 1024**3))
@@ -79,8 +97,8 @@ def environment(device: Device, *, host: Host | None = None, variables: Mapping[
 
 def timing_variables(variables: Mapping[str, str]) -> str:
     """Variables that change timing and are set, as ``NAME=value, ...``; empty where none is."""
-    known = sorted((*_DISTORTING, *_TUNING))
-    return ", ".join(f"{name}={variables[name]}" for name in known if name in variables)
+    names = sorted((*_DISTORTING, *_TUNING))
+    return ", ".join(f"{name}={variables[name]}" for name in names if name in variables)
 
 
 def distorting_variables(variables: Mapping[str, str]) -> dict[str, str]:
@@ -99,39 +117,27 @@ def package_version(name: str) -> str | None:
 def _package(name: str) -> EnvironmentField:
     version = package_version(name)
     if version is None:
-        return EnvironmentField(state="not_applicable", source="not installed")
-    return EnvironmentField(state="value", value=version, source="installed package")
+        return not_applicable("not installed")
+    return known(version, "installed package")
 
 
-def _card_fields(device: Device) -> dict[str, EnvironmentField]:
-    names = ("gpu", "driver", "cuda", "compute_capability")
-    if device.kind == "cpu":
-        return {name: EnvironmentField(state="not_applicable", source="runs on the CPU") for name in names}
-    import torch
-
-    capability = None if device.capability is None else f"{device.capability[0]}.{device.capability[1]}"
-    return {
-        "gpu": _value(device.name, "nvml" if device.driver_index is not None else "torch"),
-        "driver": _value(device.driver, "nvml"),
-        "cuda": _value(torch.version.cuda, "torch"),
-        "compute_capability": _value(capability, "torch"),
-    }
+def _commit(variables: Mapping[str, str]) -> EnvironmentField:
+    """The commit that a CI service says it builds; git itself is never run."""
+    for name in _COMMITS:
+        value = variables.get(name, "").strip()
+        if re.fullmatch(r"[0-9a-fA-F]{7,64}", value):  # Buildkite may say HEAD, which names none
+            return known(value.lower(), name)
+    return known(None, f"none of {', '.join(_COMMITS)} is set")
 
 
 def _threads() -> EnvironmentField:
     if package_version("torch") is None:
-        return _value(None, "torch is not installed")
+        return known(None, "torch is not installed")
     import torch
 
-    return _value(torch.get_num_threads(), "torch")
+    return known(torch.get_num_threads(), "torch")
 
 
 def _virtual(host: Host) -> EnvironmentField:
     virtual = host.is_virtual()
-    return _value(None if virtual is None else "yes" if virtual else "no", "/proc/cpuinfo")
-
-
-def _value(value: str | float | None, source: str, *, unit: str | None = None) -> EnvironmentField:
-    if value is None:
-        return EnvironmentField(state="unknown", source=source)
-    return EnvironmentField(state="value", value=value, unit=unit, source=source)
+    return known(None if virtual is None else "yes" if virtual else "no", "/proc/cpuinfo")

@@ -6,10 +6,18 @@ import os
 from collections.abc import Mapping
 from types import TracebackType
 
-from inferdoc.devices.device import Device, find_card
-from inferdoc.devices.driver import Card, CardState, NvmlDriver, open_driver
+from inferdoc.devices.card_health import (
+    CLOCK_DROP,
+    clock_gap,
+    other_processes,
+    process_ids,
+    throttling,
+    watched_card,
+)
+from inferdoc.devices.device import Device
+from inferdoc.devices.driver import CardState, NvmlDriver
 from inferdoc.devices.environment import distorting_variables
-from inferdoc.devices.framework import Framework, TorchFramework
+from inferdoc.devices.framework import Framework
 from inferdoc.devices.host import Host, ProcessorTimes
 from inferdoc.evidence import Check
 
@@ -17,7 +25,6 @@ from inferdoc.evidence import Check
 # taken by others can be the whole of a small effect.
 _OTHERS_SHARE = 0.05
 _STEAL_SHARE = 0.02
-_CLOCK_DROP = 0.10
 _FOREIGN_MEMORY = 256 * 1024**2
 
 
@@ -40,13 +47,7 @@ class Watch:
         self._host = host or Host()
         self._variables = os.environ if variables is None else variables
         self._own_pid = own_pid or os.getpid()
-        self._driver: NvmlDriver | None = None
-        self._card: Card | None = None
-        if device.kind == "cuda":
-            self._driver = driver or open_driver()
-            if self._driver is not None:
-                found = (framework or TorchFramework()).device(device.index)
-                self._card = find_card(self._driver, found, self._variables)
+        self._card = watched_card(device, driver=driver, framework=framework, variables=self._variables)
         self._on_card = device.kind == "cuda"
         self._states: list[CardState] = []
         self._load_before: float | None = None
@@ -67,8 +68,8 @@ class Watch:
     def sample(self) -> None:
         """Reads the state once more; call it between runs, never inside a timed part."""
         self._after = self._host.processor_times()
-        if self._driver is not None and self._card is not None:
-            self._states.append(self._driver.state(self._card))
+        if self._card is not None:
+            self._states.append(self._card.state())
 
     def checks(self) -> list[Check]:
         """What was seen: passed, failed, or not known (``None``), each with its numbers."""
@@ -115,11 +116,11 @@ class Watch:
 
     def _throttle_check(self) -> Check:
         name = "throttling"
-        seen = [state.throttling for state in self._states if state.throttling is not None]
-        if not seen:
+        reasons = throttling(self._states)
+        if reasons is None:
             return Check(name=name, passed=None, text="the driver does not tell")
-        reasons = sorted({reason for reading in seen for reason in reading})
-        text = f"throttled: {', '.join(reasons)}" if reasons else f"none in {len(seen)} readings"
+        told = sum(state.throttling is not None for state in self._states)
+        text = f"throttled: {', '.join(reasons)}" if reasons else f"none in {told} readings"
         return Check(name=name, passed=not reasons, text=text)
 
     def _clock_check(self) -> Check:
@@ -129,23 +130,22 @@ class Watch:
             return Check(name=name, passed=None, text="the driver does not tell")
         # the first reading is before any work, when a card rests at a low clock
         during = clocks[1:]
-        drop = 1 - min(during) / max(during)
         most = self._states[-1].max_sm_clock_mhz
         of = f" of at most {most} MHz" if most is not None else ""
-        text = f"{min(during)} to {max(during)} MHz{of} (limit: {_CLOCK_DROP:.0%} apart)"
-        return Check(name=name, passed=drop <= _CLOCK_DROP, text=text)
+        text = f"{min(during)} to {max(during)} MHz{of} (limit: {CLOCK_DROP:.0%} apart)"
+        return Check(name=name, passed=clock_gap(during) <= CLOCK_DROP, text=text)
 
     def _processes_check(self) -> Check:
         name = "other processes on the card"
-        seen = [state.processes for state in self._states if state.processes is not None]
-        if not seen:
+        pids = process_ids(self._states)
+        if pids is None:
             return Check(name=name, passed=None, text="the driver does not tell")
-        pids = {pid for reading in seen for pid, _ in reading}
-        if pids and self._own_pid not in pids:
+        others = other_processes(pids, self._own_pid)
+        if others is None:
             text = f"{len(pids)} processes; their ids are another system's (a container), so ours cannot be told apart"
             return Check(name=name, passed=None, text=text)
-        others = len(pids - {self._own_pid})
-        return Check(name=name, passed=others == 0, text=f"{others} other processes" if others else "none but ours")
+        text = f"{len(others)} other processes" if others else "none but ours"
+        return Check(name=name, passed=not others, text=text)
 
     def _memory_check(self) -> Check:
         """Memory that others took or gave back while we measured: a budget must not move with it."""

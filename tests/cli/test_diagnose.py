@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from inferdoc.evidence import Basis, Diagnosis, read_evidence
+from inferdoc.models import EMBEDDED, find_source, model_revision
+from inferdoc.probes.version import probe_version
 
 FILES = {"report.html", "report.md", "evidence.json", "diagnosis.json"}
 
@@ -57,6 +59,16 @@ def test_all_six_questions_are_answered(finished: tuple[Path, subprocess.Complet
     diagnosis = Diagnosis.model_validate_json((folder / "diagnosis.json").read_text())
     assert [answer.question.number for answer in diagnosis.answers] == [1, 2, 3, 4, 5, 6]
     assert all(answer.text for answer in diagnosis.answers)
+
+
+def test_the_evidence_says_which_weights_and_probes_it_is_of(
+    finished: tuple[Path, subprocess.CompletedProcess[str], float],
+) -> None:
+    folder, _, _ = finished
+    evidence = read_evidence(folder / "evidence.json")
+    assert evidence.subject.revision == model_revision(find_source(EMBEDDED))
+    assert evidence.tool.probes == probe_version()
+    assert Diagnosis.model_validate_json((folder / "diagnosis.json").read_text()).tool == evidence.tool
 
 
 def test_every_pair_changed_one_field_at_equal_kv_with_the_same_outputs(

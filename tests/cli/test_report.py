@@ -81,13 +81,29 @@ def test_evidence_of_an_older_version_still_renders(evidence: Path) -> None:
         assert "1.83x" in (evidence.parent / name).read_text()
 
 
+def test_a_gate_is_told_in_the_report(cases: ModuleType, evidence: Path) -> None:
+    from inferdoc.reports.writing import to_json
+
+    gate = evidence.parent / "gate.json"
+    gate.write_text(to_json(cases.gate()))
+    done = run(evidence, "--gate", gate)
+    assert done.returncode == 0, done.stderr
+    assert "HEAVY []" in done.stdout
+    assert "regressed: Output tokens per second fell by 9.8%" in " ".join(done.stdout.split())
+    assert "Comparison with a baseline" in (evidence.parent / "report.html").read_text()
+    assert json.loads((evidence.parent / "diagnosis.json").read_text())["comparison"]["exit_code"] == 1
+
+
 def test_default_folder_is_that_of_the_evidence(evidence: Path) -> None:
     done = run(evidence)
     assert done.returncode == 0, done.stderr
     assert (evidence.parent / "report.html").is_file()
 
 
-@pytest.mark.parametrize("arguments", [("-o", "run/evidence.json"), ("--templates", "missing"), ("--rules", "missing")])
+@pytest.mark.parametrize(
+    "arguments",
+    [("-o", "run/evidence.json"), ("--templates", "missing"), ("--rules", "missing"), ("--gate", "missing")],
+)
 def test_bad_input_is_one_clear_line(evidence: Path, arguments: tuple[str, str]) -> None:
     option, name = arguments
     done = run(evidence, option, evidence.parent.parent / name)

@@ -39,6 +39,12 @@ class FakeError(Exception):
         self.value = value
 
 
+def told(answer: Any) -> Any:
+    if answer is None:
+        raise FakeError(3)
+    return answer
+
+
 @dataclass
 class FakeCard:
     uuid: str
@@ -54,6 +60,9 @@ class FakeCard:
     processes: list[tuple[int, int | None]] = field(default_factory=list)
     slices: list[FakeCard] = field(default_factory=list)
     ids: tuple[int, int] = (0, 0)
+    power_limit_mw: int | None = None
+    application_clocks: tuple[int, int] | None = None
+    """Chosen and usual, in MHz."""
 
 
 class FakeNvml:
@@ -126,6 +135,17 @@ class FakeNvml:
     def nvmlDeviceGetTemperature(self, card: FakeCard, sensor: int) -> int:  # noqa: N802
         return 50
 
+    def nvmlDeviceGetEnforcedPowerLimit(self, card: FakeCard) -> int:  # noqa: N802
+        return told(card.power_limit_mw)
+
+    def nvmlDeviceGetApplicationsClock(self, card: FakeCard, kind: int) -> int:  # noqa: N802
+        assert kind == 0  # graphics
+        return told(card.application_clocks)[0]
+
+    def nvmlDeviceGetDefaultApplicationsClock(self, card: FakeCard, kind: int) -> int:  # noqa: N802
+        assert kind == 0
+        return told(card.application_clocks)[1]
+
     def nvmlDeviceGetComputeRunningProcesses(self, card: FakeCard) -> list[Record]:  # noqa: N802
         return [record(pid=pid, usedGpuMemory=used) for pid, used in card.processes]
 
@@ -137,12 +157,14 @@ class FakeFramework:
     uuids: list[str | None]
     integrated: bool = False
     free_and_total: tuple[int, int] | None = (5 * GIB, 6 * GIB)
+    names: list[str] | None = None
 
     def count(self) -> int:
         return len(self.uuids)
 
     def device(self, index: int) -> FrameworkDevice:
-        return FrameworkDevice(index, "Torch Card", self.uuids[index], 6 * GIB, self.integrated, (9, 0), 50 * MIB)
+        name = self.names[index] if self.names else "Torch Card"
+        return FrameworkDevice(index, name, self.uuids[index], 6 * GIB, self.integrated, (9, 0), 50 * MIB)
 
     def memory(self, index: int) -> tuple[int, int] | None:
         return self.free_and_total

@@ -8,6 +8,7 @@ from importlib import metadata
 import pytest
 
 from inferdoc.devices import Device, environment, find_device
+from inferdoc.devices.card_fields import CARD_FIELDS
 from inferdoc.devices.environment import package_version
 from inferdoc.devices.host import Host
 
@@ -31,7 +32,7 @@ def test_fields_have_values_and_sources(host: Host, device: Device) -> None:
 
 def test_card_fields_do_not_apply_on_a_processor(host: Host, device: Device) -> None:
     fields = environment(device, host=host, variables={}).fields
-    for name in ("gpu", "driver", "cuda", "compute_capability"):
+    for name in CARD_FIELDS:
         assert (fields[name].state, fields[name].value) == ("not_applicable", None)
 
 
@@ -49,7 +50,7 @@ def test_variables_that_change_timing_are_recorded(host: Host, device: Device) -
     assert text == "CUDA_LAUNCH_BLOCKING=1, OMP_NUM_THREADS=2"
 
 
-def test_fingerprint_ignores_free_memory_only(host: Host, device: Device) -> None:
+def test_fingerprint_ignores_free_memory(host: Host, device: Device) -> None:
     first = environment(device, host=host, variables={}).fingerprint
     assert len(first) == 64
     assert environment(replace(device, free_bytes=1), host=host, variables={}).fingerprint == first
@@ -57,6 +58,27 @@ def test_fingerprint_ignores_free_memory_only(host: Host, device: Device) -> Non
     assert environment(device, host=host, variables={"OMP_NUM_THREADS": "1"}).fingerprint != first
     (host.proc / "cpuinfo").write_text("model name : Another\nflags : fpu\n")
     assert environment(device, host=host, variables={}).fingerprint != first
+
+
+@pytest.mark.parametrize("name", ["GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT", "BUILDKITE_COMMIT"])
+def test_commit_is_what_the_ci_service_says(host: Host, device: Device, name: str) -> None:
+    variables = {name: "0123456789ABCDEF0123456789abcdef01234567"}
+    field = environment(device, host=host, variables=variables).fields["source_commit"]
+    assert (field.value, field.source) == ("0123456789abcdef0123456789abcdef01234567", name)
+
+
+@pytest.mark.parametrize("value", [None, "", "HEAD", "main", "abc", "12345678 ::error::"])
+def test_what_names_no_commit_is_unknown(host: Host, device: Device, value: str | None) -> None:
+    variables = {} if value is None else {"GITHUB_SHA": value}
+    field = environment(device, host=host, variables=variables).fields["source_commit"]
+    assert (field.state, field.value) == ("unknown", None)
+
+
+def test_another_commit_is_the_same_machine(host: Host, device: Device) -> None:
+    first, second = (
+        environment(device, host=host, variables={"GITHUB_SHA": digit * 40}).fingerprint for digit in ("1", "2")
+    )
+    assert first == second
 
 
 def test_absent_package_is_no_version() -> None:

@@ -44,6 +44,21 @@ from inferdoc.evidence import (
     Verdict,
     Workload,
 )
+from inferdoc.gate.result import (
+    Arm,
+    Comparability,
+    Confirmation,
+    DesignRecord,
+    DiagnosisChange,
+    Exclusion,
+    Family,
+    FieldComparison,
+    GateResult,
+    GateVerdict,
+    MetricResult,
+    MetricVerdict,
+    PolicyRecord,
+)
 from inferdoc.reports.html import render_html
 
 WILCOXON = "Wilcoxon signed-rank, exact"
@@ -606,6 +621,306 @@ def bare_diagnosis(of: Evidence) -> Diagnosis:
         findings=[],
         recommendations=[],
     )
+
+
+def gate_metric(
+    metric: str, label: str, unit: str, sides: tuple[float, float], verdict: str, line: int, **more: Any
+) -> MetricResult:
+    """One row whose eight repeats lie around `sides`; `change` holds the ratio with its interval."""
+    spread = (0.99, 1.01, 1.0, 0.98, 1.02, 1.0, 1.01, 0.99)
+    change: tuple[float, float, float] | None = more.pop("change", None)
+    more.setdefault("role", "fail")
+    more.setdefault("rule", "regression")
+    more.setdefault("direction", "lower")
+    return MetricResult(
+        metric=metric,
+        label=label,
+        unit=unit,
+        kind="exact" if more["rule"] == "exact" else "timing",
+        baseline=sides[0],
+        candidate=sides[1],
+        baseline_values=[sides[0] * share for share in spread],
+        candidate_values=[sides[1] * share for share in spread],
+        n=8,
+        ratio=change[0] if change else None,
+        interval=Interval(low=change[1], high=change[2], method=WILCOXON) if change else None,
+        verdict=MetricVerdict(verdict),
+        policy_line=line,
+        **more,
+    )
+
+
+def gate() -> GateResult:
+    """A gate that fails, with a row of every verdict under every role that matters."""
+    known, source = "value", "nvidia-smi"
+    fields = [
+        FieldComparison(
+            field="engine.flags",
+            group="may_vary",
+            baseline=EnvironmentField(state="value", value="max_num_seqs=16", source="engine"),
+            candidate=EnvironmentField(state="value", value="max_num_seqs=64", source="engine"),
+            outcome="differs",
+            refuses=False,
+        ),
+        FieldComparison(
+            field="driver",
+            group="warn",
+            baseline=EnvironmentField(state=known, value="550.54", source=source),
+            candidate=EnvironmentField(state=known, value="560.28", source=source),
+            outcome="differs",
+            refuses=False,
+        ),
+        FieldComparison(
+            field="power_limit",
+            group="warn",
+            baseline=EnvironmentField(state="unknown", source=source),
+            candidate=EnvironmentField(state=known, value=700.0, unit="W", source=source),
+            outcome="unknown",
+            refuses=False,
+        ),
+    ]
+    results = [
+        gate_metric(
+            "e2e_p50",
+            "end-to-end latency, p50",
+            "s",
+            (4.41, 4.43),
+            "pass",
+            41,
+            change=(1.004, 0.992, 1.017),
+            p=0.31,
+            p_adjusted=0.93,
+            limit=0.05,
+            min_detectable=0.021,
+        ),
+        gate_metric(
+            "output_tok_s",
+            "output tokens per second",
+            "tok/s",
+            (3410.0, 3076.0),
+            "regressed",
+            14,
+            direction="higher",
+            change=(0.902, 0.888, 0.919),
+            p=0.0039,
+            p_adjusted=0.031,
+            limit=0.05,
+            floor=20.0,
+            min_detectable=0.03,
+            confirmation=Confirmation(pairs=5, ratio=0.909, p=0.031, confirmed=True),
+        ),
+        gate_metric(
+            "ttft_p95",
+            "TTFT, p95",
+            "s",
+            (0.412, 0.433),
+            "inconclusive",
+            20,
+            change=(1.051, 0.985, 1.121),
+            p=0.11,
+            p_adjusted=0.44,
+            limit=0.08,
+            floor=0.01,
+            min_detectable=0.091,
+            pairs_needed=14,
+        ),
+        gate_metric(
+            "itl_p99",
+            "gap between tokens (ITL), p99",
+            "s",
+            (0.0182, 0.0171),
+            "improved",
+            26,
+            change=(0.941, 0.92, 0.965),
+            p=0.99,
+            p_adjusted=1.0,
+            limit=0.1,
+            floor=0.001,
+            min_detectable=0.034,
+        ),
+        gate_metric(
+            "error_rate",
+            "requests that did not complete",
+            "share",
+            (0.0, 0.0125),
+            "broken",
+            31,
+            rule="budget",
+            max_value=0.0005,
+        ),
+        gate_metric(
+            "output_tokens_total",
+            "output tokens of a run",
+            "tokens",
+            (12288.0, 12280.0),
+            "regressed",
+            35,
+            rule="exact",
+            direction=None,
+            reason="8 tokens fewer in each of 8 pairs",
+        ),
+        gate_metric(
+            "tpot_p50",
+            "TPOT, p50",
+            "s",
+            (0.0211, 0.0236),
+            "regressed",
+            45,
+            role="warn",
+            change=(1.119, 1.101, 1.14),
+            p=0.0039,
+            p_adjusted=0.0078,
+            limit=0.05,
+            min_detectable=0.025,
+        ),
+        gate_metric(
+            "preemptions",
+            "preemptions in a run",
+            "count",
+            (0.0, 3.0),
+            "regressed",
+            50,
+            role="info",
+            limit=0.05,
+            reason="there were none in the baseline",
+        ),
+        gate_metric(
+            "hit_rate",
+            "prompt tokens served from the prefix cache",
+            "share",
+            (0.688, 0.671),
+            "advisory",
+            55,
+            direction="higher",
+            change=(0.975, 0.96, 0.99),
+        ),
+    ]
+    baseline_fact = Fact(
+        quantity=quantity("prefix_caching.saturated.throughput.gain", "throughput, gain", 1.83, "x", (1.79, 1.88), n=8),
+        relation="at least",
+        threshold=1.05,
+        threshold_source="least gain worth a change (rules/techniques.yaml)",
+        outcome=Truth.YES,
+    )
+    candidate_fact = baseline_fact.model_copy(
+        update={
+            "quantity": quantity(
+                "prefix_caching.saturated.throughput.gain", "throughput, gain", 1.01, "x", (0.98, 1.03), n=8
+            ),
+            "outcome": Truth.NO,
+        }
+    )
+    changes = [
+        DiagnosisChange(
+            question=Question.OUTPUT_VARIANCE,
+            technique="continuous_batching",
+            title="Continuous batching",
+            kind="no longer known",
+            before="recommended",
+            after="not measured",
+            text="Continuous batching was recommended (1.30x [1.26..1.33]); the candidate's run did not measure it.",
+            outcome="warn",
+        ),
+        DiagnosisChange(
+            question=Question.PREFIX_REDUNDANCY,
+            technique="prefix_caching",
+            title="Prefix caching",
+            kind="worse",
+            before="recommended",
+            after="does not pay",
+            before_evidence=[baseline_fact],
+            after_evidence=[candidate_fact],
+            text="Prefix caching stopped paying: 1.83x [1.79..1.88] before, 1.01x [0.98..1.03] now.",
+            outcome="fail",
+        ),
+    ]
+    return GateResult(
+        tool=Tool(version="0.1.0", python="3.11.2"),
+        started_at="2026-03-02T10:14:07Z",
+        duration_s=214.0,
+        command="inferdoc gate run --policy inferdoc-gate.toml",
+        policy=PolicyRecord(path="inferdoc-gate.toml", sha256="9f" * 32),
+        subject="embedded on bundled.jsonl.gz",
+        device="2-core CPU, host RAM",
+        baseline=Arm(name="baseline", model="embedded", settings={"max_num_seqs": 16}),
+        candidate=Arm(name="candidate", model="embedded", settings={"max_num_seqs": 64}, notes=["built from HEAD"]),
+        comparability=Comparability(status="comparable", fields=fields, did_not_vary=["source.commit"]),
+        design=DesignRecord(
+            mode="paired",
+            pairs=8,
+            planned_pairs=8,
+            max_pairs=12,
+            confirm_pairs=5,
+            order=["baseline", "candidate", "candidate", "baseline"] * 4,
+            warmup_runs=4,
+            exclusions=[Exclusion(pair=3, cause="clock gap of 9% between the arms")],
+            requests=24,
+            load="open loop at 0.70 of the baseline's saturation (3.1 requests/s)",
+        ),
+        family=Family(method="Holm over 5 metrics", alpha=0.05, alpha_of_look=0.025, look=1, size=5),
+        results=results,
+        geometric_mean=1.034,
+        diagnosis_changes=changes,
+        checks=[
+            Check(name="other processes", passed=False, text="load average 1.9 before the run, on 2 cores"),
+            Check(name="failed requests", passed=True, text="0 of 768"),
+        ],
+        verdict=GateVerdict.REGRESSED,
+        exit_code=1,
+        headline="Output tokens per second fell by 9.8%, beyond the limit of 5%; 2 other limits are not kept.",
+        next_step="Look at max_num_seqs, the one declared difference; prefix caching stopped paying with it.",
+        notes=["The trace was cut to 24 requests."],
+    )
+
+
+def unlike_gate() -> GateResult:
+    """A gate that compared nothing: another card."""
+    card = {"source": "nvidia-smi", "state": "value"}
+    return gate().model_copy(
+        update={
+            "comparability": Comparability(
+                status="not comparable",
+                fields=[
+                    FieldComparison(
+                        field="gpu.model",
+                        group="must_match",
+                        baseline=EnvironmentField(value="H100 NVL", **card),
+                        candidate=EnvironmentField(value="H100 PCIe", **card),
+                        outcome="differs",
+                        refuses=True,
+                    )
+                ],
+                reasons=["gpu.model differs: H100 NVL / H100 PCIe; record a baseline on this card"],
+            ),
+            "policy": None,
+            "family": None,
+            "results": [],
+            "diagnosis_changes": [],
+            "checks": [],
+            "notes": [],
+            "geometric_mean": None,
+            "design": DesignRecord(mode="stored"),
+            "verdict": GateVerdict.NOT_COMPARABLE,
+            "exit_code": 4,
+            "headline": "The two were measured on different cards.",
+            "next_step": "Run inferdoc gate record on this card.",
+        }
+    )
+
+
+@pytest.fixture
+def gated() -> GateResult:
+    return gate()
+
+
+@pytest.fixture
+def unlike() -> GateResult:
+    return unlike_gate()
+
+
+@pytest.fixture(params=["gated", "unlike"])
+def any_gate(request: pytest.FixtureRequest) -> GateResult:
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture

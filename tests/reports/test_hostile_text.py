@@ -8,11 +8,21 @@ from enum import Enum
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pydantic import BaseModel
 
 from inferdoc.evidence import Diagnosis, Evidence
+from inferdoc.gate.result import GateResult
+from inferdoc.reports.gate_annotations import github_annotations
+from inferdoc.reports.gate_html import render_gate_html
+from inferdoc.reports.gate_junit import render_junit
+from inferdoc.reports.gate_markdown import MAX_BYTES as MAX_GATE_MARKDOWN
+from inferdoc.reports.gate_markdown import render_gate_markdown
+from inferdoc.reports.gate_openmetrics import render_openmetrics
+from inferdoc.reports.gate_terminal import print_gate
 from inferdoc.reports.html import MAX_BYTES as MAX_HTML
 from inferdoc.reports.html import render_html
 from inferdoc.reports.markdown import MAX_BYTES as MAX_MARKDOWN
@@ -79,6 +89,11 @@ def hostile(request: pytest.FixtureRequest, complete: tuple[Evidence, Diagnosis]
     return poisoned(evidence, request.param), poisoned(diagnosis, request.param), request.param
 
 
+@pytest.fixture(params=CORPUS.values(), ids=CORPUS.keys())
+def hostile_gate(request: pytest.FixtureRequest, gated: GateResult) -> tuple[GateResult, str]:
+    return poisoned(gated, request.param), request.param
+
+
 class Elements(HTMLParser):
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -93,9 +108,7 @@ def assert_nothing_hidden(text: str) -> None:
     assert re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", text) is None
 
 
-def test_page_stays_a_page(hostile: tuple[Evidence, Diagnosis, str]) -> None:
-    evidence, diagnosis, _ = hostile
-    page = render_html(evidence, diagnosis)
+def assert_a_page(page: str, files: set[str]) -> None:
     assert len(page.encode()) <= MAX_HTML
     assert_nothing_hidden(page)
     assert "<script" not in page
@@ -103,13 +116,20 @@ def test_page_stays_a_page(hostile: tuple[Evidence, Diagnosis, str]) -> None:
         assert tag in ALLOWED, tag
         assert not {name for name in attributes if name.startswith("on") or name in {"style", "src", "formaction"}}
         href = attributes.get("href") or "#"
-        assert href.startswith("#") or href in {"report.md", "evidence.json", "diagnosis.json"}
+        assert href.startswith("#") or href in files
 
 
-def test_markdown_stays_one_document(hostile: tuple[Evidence, Diagnosis, str]) -> None:
+def test_page_stays_a_page(hostile: tuple[Evidence, Diagnosis, str], gated: GateResult) -> None:
     evidence, diagnosis, text = hostile
-    document = render_markdown(evidence, diagnosis)
-    assert len(document.encode()) <= MAX_MARKDOWN
+    diagnosis.comparison = poisoned(gated, text).model_dump(by_alias=True)
+    assert_a_page(render_html(evidence, diagnosis), {"report.md", "evidence.json", "diagnosis.json"})
+
+
+def test_page_of_a_gate_stays_a_page(hostile_gate: tuple[GateResult, str]) -> None:
+    assert_a_page(render_gate_html(hostile_gate[0]), {"gate.md", "gate.json", "junit.xml", "gate.prom"})
+
+
+def assert_one_document(document: str, text: str) -> None:
     assert_nothing_hidden(document)
     prose = re.sub(r"(?<!\\)(`+)(?!`).*?(?<!`)\1(?!`)", "", document).replace("&#8203;", "\u200b")
     assert "<" not in prose
@@ -118,14 +138,24 @@ def test_markdown_stays_one_document(hostile: tuple[Evidence, Diagnosis, str]) -
     headings = re.findall(r"(?m)^# ", document)
     assert len(headings) == 1
     if text == CORPUS["jinja"]:
-        assert document.startswith("# {{ 7\\*7 }}{% raw %}")
+        assert "{{ 7\\*7 }}{% raw %}" in document.splitlines()[0]
 
 
-def test_terminal_stays_text(hostile: tuple[Evidence, Diagnosis, str]) -> None:
+def test_markdown_stays_one_document(hostile: tuple[Evidence, Diagnosis, str], gated: GateResult) -> None:
     evidence, diagnosis, text = hostile
-    stream = io.StringIO()
-    print_diagnosis(evidence, diagnosis, Path("out"), make_console(stream, {"COLUMNS": "80"}))
-    printed = stream.getvalue()
+    diagnosis.comparison = poisoned(gated, text).model_dump(by_alias=True)
+    document = render_markdown(evidence, diagnosis)
+    assert len(document.encode()) <= MAX_MARKDOWN
+    assert_one_document(document, text)
+
+
+def test_markdown_of_a_gate_stays_one_document(hostile_gate: tuple[GateResult, str]) -> None:
+    document = render_gate_markdown(hostile_gate[0])
+    assert len(document.encode()) <= MAX_GATE_MARKDOWN
+    assert_one_document(document, hostile_gate[1])
+
+
+def assert_text(printed: str, text: str) -> None:
     assert_nothing_hidden(printed.replace("\n", ""))
     assert max(len(line) for line in printed.splitlines()) <= 80
     assert not re.search(r"(?m)^\s*::|##\[", printed)
@@ -134,9 +164,61 @@ def test_terminal_stays_text(hostile: tuple[Evidence, Diagnosis, str]) -> None:
         assert "[bold red][/bold][/]" in printed
 
 
+def test_terminal_stays_text(hostile: tuple[Evidence, Diagnosis, str], gated: GateResult) -> None:
+    evidence, diagnosis, text = hostile
+    diagnosis.comparison = poisoned(gated, text).model_dump(by_alias=True)
+    stream = io.StringIO()
+    print_diagnosis(evidence, diagnosis, Path("out"), make_console(stream, {"COLUMNS": "80"}))
+    assert_text(stream.getvalue(), text)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_terminal_of_a_gate_stays_text(hostile_gate: tuple[GateResult, str], encoding: str) -> None:
+    result, text = hostile_gate
+    buffer = io.BytesIO()
+    stream = io.TextIOWrapper(buffer, encoding=encoding)
+    print_gate(result, [Path(text)], make_console(stream, {"COLUMNS": "80"}))
+    stream.flush()
+    assert_text(buffer.getvalue().decode(encoding), text)
+
+
+def test_junit_stays_xml(hostile_gate: tuple[GateResult, str]) -> None:
+    document = render_junit(hostile_gate[0])
+    assert_nothing_hidden(document.replace("\n", ""))
+    root = ElementTree.fromstring(document.encode())
+    tags = {"testsuites", "testsuite", "testcase", "properties", "property", "failure", "skipped"}
+    assert {element.tag for element in root.iter()} == tags
+    assert len(root.findall("testsuite/testcase")) == 12
+
+
+def test_annotations_stay_one_line_each(hostile_gate: tuple[GateResult, str]) -> None:
+    lines = github_annotations(hostile_gate[0])
+    assert [line.split(" ")[0] for line in lines] == ["::error"] * 4 + ["::warning"] * 2 + ["::notice"]
+    for line in lines:
+        assert_nothing_hidden(line)
+        assert line.isprintable()
+        assert line.count("::") == 2
+        assert "##[" not in line
+
+
+def test_openmetrics_stays_parseable(hostile_gate: tuple[GateResult, str]) -> None:
+    text = render_openmetrics(hostile_gate[0])
+    assert_nothing_hidden(text.replace("\n", ""))
+    families = list(text_string_to_metric_families(text))
+    assert all(family.name.startswith("inferdoc_gate_") for family in families)
+    assert text.count("# EOF") == 1
+
+
 def test_json_is_read_back(hostile: tuple[Evidence, Diagnosis, str]) -> None:
     evidence, diagnosis, text = hostile
     if len(text) > 1000:
         evidence, diagnosis = (poisoned(case, "y" * 1000) for case in (evidence, diagnosis))
     assert Evidence.model_validate_json(to_json(evidence)).run.seed == 0
     assert Diagnosis.model_validate_json(to_json(diagnosis)).run.seed == 0
+
+
+def test_json_of_a_gate_is_read_back(hostile_gate: tuple[GateResult, str]) -> None:
+    result, text = hostile_gate
+    if len(text) > 1000:
+        result = poisoned(result, "y" * 1000)
+    assert GateResult.model_validate_json(to_json(result)).exit_code == 1

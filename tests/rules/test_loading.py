@@ -118,7 +118,7 @@ def test_load_pack_raises_the_first_error_and_counts_the_rest(tmp_path: Path) ->
 
 def test_an_alias_that_holds_itself_is_refused(tmp_path: Path) -> None:
     text = GOOD.replace("        when:\n", "        when: &x\n          unless: *x\n")
-    assert errors_of(write(tmp_path, text)) == ["mine.yaml:12: an alias holds itself; write the condition out"]
+    assert errors_of(write(tmp_path, text)) == ["mine.yaml:12: an alias holds itself; write it out"]
 
 
 def test_a_file_that_grows_through_aliases_is_refused(tmp_path: Path) -> None:

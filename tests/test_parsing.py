@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from inferdoc.cli.parsing import parse_bytes, parse_duration, parse_scale, parse_slo
 from inferdoc.errors import InputError
+from inferdoc.parsing import parse_bytes, parse_duration, parse_scale, parse_slo
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("3m", 180), ("1.5h", 5400), ("500ms", 0.5)])

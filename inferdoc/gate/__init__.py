@@ -1,0 +1,1 @@
+"""The gate: whether a change made serving worse, by a test that noise does not fail."""

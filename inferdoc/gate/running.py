@@ -1,0 +1,235 @@
+"""``inferdoc gate run``: two arms in pairs on one device, decided by `procedure`."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from inferdoc.devices import asked_bytes, describe, is_out_of_memory, release
+from inferdoc.diagnosis import collect_evidence
+from inferdoc.errors import EXIT_INTERRUPTED, EXIT_INVALID, InputError, InvalidRunError, MeasurementError, PolicyError
+from inferdoc.evidence import Diagnosis
+from inferdoc.gate.advice import next_step
+from inferdoc.gate.arms import NAMES
+from inferdoc.gate.diagnosis_change import diagnosis_changes, switched_change
+from inferdoc.gate.judging import judge, judge_budget
+from inferdoc.gate.paired_run import PairedRun, check_measurable, metric_series, refuse_stored_mode
+from inferdoc.gate.pairing import values_of
+from inferdoc.gate.policy import MetricPolicy, Policy
+from inferdoc.gate.procedure import Outcome, design_problems, geometric_mean, overall, run_procedure
+from inferdoc.gate.registry import RUN_METRICS
+from inferdoc.gate.result import (
+    DesignRecord,
+    DiagnosisChange,
+    GateResult,
+    GateVerdict,
+    MetricResult,
+    MetricVerdict,
+    PolicyRecord,
+)
+from inferdoc.gate.technique import evidence_of_pairs, switched_technique
+from inferdoc.progress import Progress
+from inferdoc.rules import diagnose, load_pack
+
+_LOG_TAIL = 12
+"""Lines of a crash that the result quotes; the whole is in the log."""
+
+
+def run_gate(policy: Policy, output: Path, progress: Progress, command: str) -> GateResult:
+    """Measure both arms and judge them.
+
+    Args:
+        output: an existing folder for the arms' logs.
+
+    Returns:
+        A result in any case once something was measured: one of a run that was interrupted or failed says so.
+
+    Raises:
+        InputError: policy, trace, model or device can't be run as asked; or limits below the calibrated noise.
+        InvalidRunError: the command of an arm failed.
+        KeyboardInterrupt: before anything was measured.
+    """
+    check_measurable(policy)
+    refuse_stored_mode(policy)
+    if problems := design_problems(metric_series(policy), policy.design, policy.statistics):
+        raise PolicyError("; ".join(problems), where=policy.path)
+    gate = _Gate(PairedRun(policy, output, progress, command), output, command)
+    with gate.run.watch:
+        gate.measure()
+    gate.conclude()
+    progress.close()
+    return gate.result()
+
+
+@dataclass
+class _Gate:
+    """One gate on its way: what is known so far, and a result made of it at any time."""
+
+    run: PairedRun
+    output: Path
+    command: str
+    began: float = field(default_factory=time.perf_counter)
+    started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    outcome: Outcome | None = None
+    changes: list[DiagnosisChange] = field(default_factory=list)
+    ended: tuple[GateVerdict, int, str] | None = None
+    """Verdict, exit code and headline where the metrics have no say: interrupted, or a measurement failed."""
+
+    @property
+    def policy(self) -> Policy:
+        return self.run.policy
+
+    def measure(self) -> None:
+        """Warm up, then run pairs until `procedure` has decided."""
+        run, policy = self.run, self.policy
+        run.prepare()
+        if run.comparability.status == "not comparable":
+            return
+        run.check_noise()
+        with self._ending():
+            run.progress.stage("warming up")
+            run.pairing.warm_up()
+            self.outcome = run_procedure(metric_series(policy), policy.design, policy.statistics, run.pairing.draw)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """What ends the measurement early becomes the result's verdict; bad input stays an error."""
+        exhausted, asked = False, None
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not self.run.pairing.pairs:
+                raise
+            self.ended = (GateVerdict.INTERRUPTED, EXIT_INTERRUPTED, "interrupted: what had been measured is here")
+        except InputError:
+            raise
+        except (InvalidRunError, MeasurementError) as error:
+            self._failed(str(error))
+        except Exception as error:
+            exhausted, asked = is_out_of_memory(error), asked_bytes(error)
+            if not exhausted:
+                self._failed(self._crash(error))
+        if exhausted:  # the error and the frames that it held are gone by now
+            release()
+            self._failed(describe(asked, self.run.device))
+
+    def _crash(self, error: Exception) -> str:
+        log = self.output / "crash.log"
+        log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        tail = log.read_text(encoding="utf-8").splitlines()[-_LOG_TAIL:]
+        return f"{type(error).__name__}: {error}; the end of {log}:\n" + "\n".join(tail)
+
+    def _failed(self, problem: str) -> None:
+        arm = self.run.pairing.running
+        headline = f"the {arm} failed: {problem}" if arm else problem
+        self.ended = (GateVerdict.INVALID, EXIT_INVALID, headline)
+
+    def conclude(self) -> None:
+        """What the pairs, or whole diagnoses of both arms, say about the six questions."""
+        policy = self.policy.diagnosis
+        if self.outcome is None or policy.on_diagnosis_change == "ignore":
+            return
+        run, pack = self.run, load_pack()
+        technique = switched_technique(run.bench)
+        if technique is not None:
+            evidence = evidence_of_pairs(run.bench, technique, run.pairing, run.watch)
+            findings = diagnose(evidence, pack).findings if evidence is not None else []
+            about = [finding for finding in findings if finding.technique == technique.technique]
+            self.changes += [switched_change(finding, on=technique.on, policy=policy) for finding in about[:1]]
+        if policy.budget_s is not None:
+            before, after = self._diagnoses(policy.budget_s)
+            self.changes += diagnosis_changes(before, after, policy)
+
+    def _diagnoses(self, budget_s: float) -> list[Diagnosis]:
+        """A whole diagnosis of each arm, in the memory that the pairs used."""
+        pack, progress = load_pack(), self.run.progress
+        self.run.bench.close()
+        found: list[Diagnosis] = []
+        for name in NAMES:
+            progress.stage(f"diagnosing the {name}")
+            options = replace(
+                self.run.bench.plans[name].options,
+                budget_s=budget_s,
+                questions=self.policy.diagnosis.questions,
+                requests=found[0].workload.slice_requests if found else None,  # the same work in both
+            )
+            evidence = collect_evidence(
+                options, progress, lambda partial: [r.technique for r in diagnose(partial, pack).recommendations]
+            )
+            found.append(diagnose(evidence, pack))
+        return found
+
+    def result(self) -> GateResult:
+        run, policy = self.run, self.policy
+        results = self._results()
+        if run.comparability.status == "not comparable":
+            verdict, code, _ = overall([], [], policy.exit)
+            headline = f"not comparable: {run.comparability.reasons[0]}"
+        else:
+            verdict, code, headline = self.ended or overall(results, self.changes, policy.exit)
+        base = run.sessions["baseline"]
+        return GateResult(
+            tool=base.tool,
+            started_at=self.started_at,
+            duration_s=time.perf_counter() - self.began,
+            command=self.command,
+            policy=PolicyRecord(path=policy.path, sha256=policy.sha256) if policy.path and policy.sha256 else None,
+            subject=f"{base.subject.model} on {base.workload.source}",
+            device=run.device.name,
+            baseline=run.arms["baseline"],
+            candidate=run.arms["candidate"],
+            comparability=run.comparability,
+            design=self._design(),
+            family=self.outcome.family if self.outcome else None,
+            results=results,
+            geometric_mean=geometric_mean(results),
+            diagnosis_changes=self.changes,
+            checks=run.watch.checks(),
+            verdict=verdict,
+            exit_code=code,
+            headline=headline,
+            next_step=next_step(verdict, results, self.changes, self.command),
+            notes=run.notes,
+        )
+
+    def _results(self) -> list[MetricResult]:
+        """Of the procedure and of the budgets; of a run that ended early the values, undecided."""
+        pairing = self.run.pairing
+        values = values_of(pairing.pairs, pairing.ids)
+        if self.outcome is None:
+            filled = metric_series(self.policy, values)
+            judged = judge(filled, statistics=self.policy.statistics, alpha_of_look=0.0, paired=True)
+            undecided = {"verdict": MetricVerdict.INCONCLUSIVE, "reason": "the run ended before it was decided"}
+            return [result.model_copy(update=undecided) for result in judged]
+        budgets = [_budget(metric, values[metric.id][1]) for metric in self.policy.metrics if _has_budget(metric)]
+        return [*self.outcome.results, *budgets]
+
+    def _design(self) -> DesignRecord:
+        design, pairing = self.policy.design, self.run.pairing
+        return DesignRecord(
+            mode="paired",
+            pairs=len(pairing.pairs),
+            planned_pairs=design.pairs,
+            max_pairs=design.max_pairs,
+            confirm_pairs=self.outcome.confirm_pairs if self.outcome else 0,
+            order=pairing.order,
+            warmup_runs=pairing.warmup_runs,
+            exclusions=pairing.exclusions,
+            requests=self.run.requests,
+            load="; ".join(filter(None, ["all requests at once", pairing.open_label])),
+            seed=design.seed,
+        )
+
+
+def _has_budget(metric: MetricPolicy) -> bool:
+    return metric.max_value is not None or metric.min_value is not None
+
+
+def _budget(metric: MetricPolicy, values: list[float | None]) -> MetricResult:
+    known = RUN_METRICS[metric.id]
+    return judge_budget(metric, known.label, known.unit, known.direction, values)
