@@ -11,7 +11,7 @@ import typer
 from inferdoc import __version__
 from inferdoc.cli.diagnose import diagnose
 from inferdoc.cli.doctor import doctor
-from inferdoc.cli.exits import Answer
+from inferdoc.cli.exits import Answer, plain
 from inferdoc.cli.gate import app as gate_app
 from inferdoc.cli.report import report
 from inferdoc.cli.rules import app as rules_app
@@ -48,7 +48,7 @@ def main() -> None:
     except Answer as answer:
         sys.exit(answer.exit_code)
     except (InputError, NotComparableError, InvalidRunError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {plain(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except SystemExit as ended:
         sys.exit(EXIT_INTERNAL if ended.code == 1 or isinstance(ended.code, str) else ended.code)
@@ -58,5 +58,6 @@ def main() -> None:
     except Exception as error:
         with tempfile.NamedTemporaryFile("w", prefix="inferdoc-", suffix=".log", delete=False) as log:
             traceback.print_exc(file=log)
-        print(f"internal error: {type(error).__name__}: {error}\nplease report it with {log.name}", file=sys.stderr)
+        what = f"{type(error).__name__}: {plain(str(error))}"
+        print(f"internal error: {what}\nplease report it with {log.name}", file=sys.stderr)
         sys.exit(EXIT_INTERNAL)

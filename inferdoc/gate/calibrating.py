@@ -30,7 +30,7 @@ def calibrate(
     check_measurable(policy)
     baseline = policy.arms.get("baseline", ArmPolicy())
     twice = policy.model_copy(update={"arms": {"baseline": baseline, "candidate": baseline}})
-    run = PairedRun(twice, output, progress, command)
+    run = PairedRun(twice, output, progress, command, commands=["baseline"])
     with run.watch:
         run.prepare()
         pairing = run.pairing

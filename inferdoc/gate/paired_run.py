@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from inferdoc.devices import RunWatch, Watch, find_device
@@ -68,17 +69,20 @@ class PairedRun:
 
     Args:
         output: an existing folder for the arms' logs.
+        commands: arms whose command is run.
 
     Raises:
         InputError: policy, trace, model or device can't be run as asked.
         InvalidRunError: the command of an arm failed.
     """
 
-    def __init__(self, policy: Policy, output: Path, progress: Progress, command: str) -> None:
+    def __init__(
+        self, policy: Policy, output: Path, progress: Progress, command: str, *, commands: Sequence[Name] = NAMES
+    ) -> None:
         self.policy = policy
         self.progress = progress
         self.folder = Path(policy.path).resolve().parent if policy.path else Path.cwd()
-        for name in NAMES:
+        for name in commands:
             build(policy, name, self.folder, output)
         self.device = find_device(policy.workload.device)
         self.watch = Watch(self.device)

@@ -114,6 +114,7 @@ class Pairing:
             kept.append(pair)
             if not confirming:
                 self.pairs.append(pair)
+                self.order += pair.runs  # in the order in which they were made
         if len(self.exclusions) > _MOST_EXCLUDED * self._started:
             causes = "; ".join(sorted({exclusion.cause for exclusion in self.exclusions}))
             raise InvalidRunError(
@@ -147,7 +148,6 @@ class Pairing:
         if disturbed is not None:
             self.exclusions.append(Exclusion(pair=self._started, cause=disturbed))
             return None
-        self.order += order
         if "outputs_identical" in self.ids:
             for name in NAMES:
                 values[name]["outputs_identical"] = identical_share(runs["baseline"].saturated, runs[name].saturated)

@@ -162,17 +162,17 @@ def overall(
     """Verdict, exit code and headline. Only metrics of role ``fail`` and changes of outcome ``fail`` fail."""
     failing = [result for result in results if result.role == "fail"]
     bad = [_named(result) for result in failing if result.verdict in _FAILING]
-    bad += [change.title for change in changes if change.outcome == "fail"]
+    bad += [f"{change.title} ({change.kind})" for change in changes if change.outcome == "fail"]
     undecided = [result.label for result in failing if result.verdict is MetricVerdict.INCONCLUSIVE]
     undecided += [change.title for change in changes if change.outcome == "inconclusive"]
     if bad:
         also = f"; {len(undecided)} not decided" if undecided else ""
-        return GateVerdict.REGRESSED, EXIT_REGRESSED, f"Regressed: {_listed(bad)}{also}"
+        return GateVerdict.REGRESSED, EXIT_REGRESSED, _sentence(f"{_listed(bad)}{also}")
     if not results:
         return GateVerdict.NOT_COMPARABLE, EXIT_NOT_COMPARABLE, "Nothing was compared"
     if undecided:
         code = EXIT_INCONCLUSIVE if exit_policy.inconclusive else 0
-        return GateVerdict.INCONCLUSIVE, code, f"Inconclusive: {_listed(undecided)} could not be decided"
+        return GateVerdict.INCONCLUSIVE, code, _sentence(f"{_listed(undecided)} could not be decided")
     counts = {
         "held": sum(result.verdict in (MetricVerdict.PASS, MetricVerdict.IMPROVED) for result in failing),
         "improved": sum(result.verdict is MetricVerdict.IMPROVED for result in results),
@@ -180,7 +180,7 @@ def overall(
         "warned about": sum(result.role == "warn" and result.verdict in _FAILING for result in results),
     }
     first = f"{counts.pop('held')} of {len(failing)} limits that may fail hold"
-    return GateVerdict.PASSED, 0, "; ".join([f"Passed: {first}", *(f"{n} {word}" for word, n in counts.items() if n)])
+    return GateVerdict.PASSED, 0, "; ".join([first, *(f"{n} {word}" for word, n in counts.items() if n)])
 
 
 def _named(result: MetricResult) -> str:
@@ -191,6 +191,10 @@ def _named(result: MetricResult) -> str:
         limit = result.max_value if over else result.min_value
         return f"{result.label} {result.candidate:.4g} {result.unit} (limit {limit:.4g})"
     return f"{result.label} differs"
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _listed(names: Sequence[str]) -> str:

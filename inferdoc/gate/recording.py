@@ -58,7 +58,7 @@ def _run(policy: Policy, name: Name, output: Path, progress: Progress, command: 
         )
     arm = policy.arms.get(name, ArmPolicy())
     alone = policy.model_copy(update={"arms": {"baseline": arm, "candidate": arm}})
-    run = PairedRun(alone, output, progress, command)
+    run = PairedRun(alone, output, progress, command, commands=[name])
     began = time.perf_counter()
     with run.watch:
         run.prepare()

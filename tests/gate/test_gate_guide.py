@@ -76,7 +76,9 @@ def test_every_key_of_an_arm_stands_there(guide: str) -> None:
 
 
 def test_no_field_of_the_models_is_left_unexplained(guide: str) -> None:
-    written = {model: set(model.model_fields) - NOT_WRITTEN for model in (*MODELS.values(), models.ExitPolicy)}
+    written: dict[type[BaseModel], set[str]] = {
+        model: set(model.model_fields) - NOT_WRITTEN for model in (*MODELS.values(), models.ExitPolicy)
+    }
     written |= {model: set(model.model_fields) - NOT_WRITTEN for model in (models.ArmPolicy, models.CostPolicy)}
     by_field = {field: key for key, field in FIELDS.items()}
     for model, fields in written.items():

@@ -158,7 +158,7 @@ def test_one_regression_decides_and_what_is_undecided_stays_so():
     outcome = run([metric(), metric("itl_p95")], draw)
     assert draw.asked == [(8, False), (5, True)]
     assert [result.verdict for result in outcome.results] == [V.REGRESSED, V.INCONCLUSIVE]
-    assert overall(outcome.results, [], STRICT)[2] == "Regressed: label of ttft_p95 +20.0% (limit 5.0%); 1 not decided"
+    assert overall(outcome.results, [], STRICT)[2] == "Label of ttft_p95 +20.0% (limit 5.0%); 1 not decided"
 
 
 def test_a_regression_seen_only_at_the_second_look_is_confirmed_too():
@@ -188,7 +188,7 @@ def test_a_warning_needs_no_confirmation_and_never_fails():
     assert outcome.family.size == 1
     verdict, code, headline = overall(outcome.results, [], STRICT)
     assert (verdict, code) == (GateVerdict.PASSED, 0)
-    assert headline == "Passed: 1 of 1 limits that may fail hold; 1 warned about"
+    assert headline == "1 of 1 limits that may fail hold; 1 warned about"
 
 
 def test_values_that_stay_away_are_inconclusive():
@@ -300,17 +300,17 @@ def test_the_headline_names_what_decided():
     def headline(*results: MetricResult, changes: Sequence[DiagnosisChange] = ()) -> str:
         return overall(results, changes, STRICT)[2]
 
-    assert headline(FAILS) == "Regressed: TTFT, p95 +10.2% (limit 5.0%)"
-    assert headline(PASSES, changes=[change("fail")]) == "Regressed: prefix caching stopped paying"
-    assert headline(OPEN) == "Inconclusive: ITL, p95 could not be decided"
+    assert headline(FAILS) == "TTFT, p95 +10.2% (limit 5.0%)"
+    assert headline(PASSES, changes=[change("fail")]) == "Prefix caching stopped paying (worse)"
+    assert headline(OPEN) == "ITL, p95 could not be decided"
     many = headline(*[result(V.REGRESSED, label=name, ratio=1.1) for name in "abcde"])
     assert many.endswith("c +10.0% (limit 5.0%) and 2 more")
     assert "0 of 1" in headline(result(V.ADVISORY))
     assert "1 only shown" in headline(result(V.ADVISORY))
     improved = result(V.IMPROVED, ratio=0.9)
-    assert headline(PASSES, improved) == "Passed: 2 of 2 limits that may fail hold; 1 improved"
+    assert headline(PASSES, improved) == "2 of 2 limits that may fail hold; 1 improved"
     counts = result(V.REGRESSED, label="output tokens", rule="exact", kind="exact", limit=None)
-    assert headline(counts) == "Regressed: output tokens differs"
+    assert headline(counts) == "Output tokens differs"
 
 
 def test_the_headline_names_the_budget_that_is_broken():
@@ -320,8 +320,8 @@ def test_the_headline_names_the_budget_that_is_broken():
         broken = judge_budget(policy, "hit rate", "share", "higher", [value] * 8)
         return overall([broken], [], STRICT)[2]
 
-    assert headline(0.3) == "Regressed: hit rate 0.3 share (limit 0.5)"
-    assert headline(0.95) == "Regressed: hit rate 0.95 share (limit 0.9)"
+    assert headline(0.3) == "Hit rate 0.3 share (limit 0.5)"
+    assert headline(0.95) == "Hit rate 0.95 share (limit 0.9)"
 
 
 def test_the_geometric_mean_is_of_harm():

@@ -90,14 +90,12 @@ def test_a_planted_slowdown_of_30_percent_fails_and_names_the_metric(gate: Gate,
     assert throughput.confirmation.confirmed
     assert throughput.ratio is not None
     assert 1 / 1.5 < throughput.ratio < 1 / 1.15  # steps are 30% longer, the time between them is not
-    assert throughput.policy_line == 11  # where its limit stands
+    assert throughput.policy_line == 11  # where it is named
     assert "output tokens per second" in result.headline
     assert tokens.verdict is MetricVerdict.PASS
     assert same.verdict is MetricVerdict.PASS
-    assert result.design.order[:6] == ["candidate", "baseline", "baseline", "candidate", "candidate", "baseline"] or (
-        result.design.order[:4] == ["baseline", "candidate", "candidate", "baseline"]
-    )
-    assert len(result.design.order) == 10
+    abba = ["baseline", "candidate", "candidate", "baseline"]
+    assert result.design.order == [*abba, *abba, *abba[:2]]
 
 
 def test_an_arm_against_itself_never_fails(gate: Gate) -> None:

@@ -61,7 +61,7 @@ def test_a_failed_write_leaves_the_old_file(complete: Case, tmp_path: Path, monk
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("inferdoc.reports.writing.os.replace", full)
+    monkeypatch.setattr("inferdoc.files.os.replace", full)
     with pytest.raises(InputError, match=r"evidence\.json: cannot be written \(No space left on device\)"):
         write_all(*complete, tmp_path)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("evidence.json", "old")]
