@@ -43,7 +43,7 @@ from inferdoc.probes.version import probe_version
 from inferdoc.progress import Progress
 from inferdoc.traces import Trace
 
-__all__ = ["INTERRUPTED", "Options", "collect_evidence", "evidence_of_context"]
+__all__ = ["INTERRUPTED", "Options", "collect_evidence", "evidence_of_context", "this_tool"]
 
 
 INTERRUPTED = "interrupted: what had been measured by then is here"
@@ -80,6 +80,11 @@ def collect_evidence(options: Options, progress: Progress, rank: Rank) -> Eviden
             _measure(session, session.context, progress, rank)
     progress.close()
     return session.evidence()
+
+
+def this_tool() -> Tool:
+    """What measures."""
+    return Tool(version=__version__, python=platform.python_version(), probes=probe_version())
 
 
 def evidence_of_context(options: Options, context: ProbeContext, config: EngineConfig, watch: Watch) -> Evidence:
@@ -155,7 +160,7 @@ class _Session:
     def evidence(self) -> Evidence:
         options, context, found = self.options, self.context, self.found
         return Evidence(
-            tool=Tool(version=__version__, python=platform.python_version(), probes=probe_version()),
+            tool=this_tool(),
             run=Run(
                 id=uuid.uuid4().hex[:12],
                 started_at=self.started_at,

@@ -6,6 +6,8 @@ import sys
 import time
 from typing import TextIO
 
+from inferdoc.logtext import plain
+
 
 class Progress:
     """Prints stages as lines; on a terminal the step within a stage is rewritten in place.
@@ -33,7 +35,7 @@ class Progress:
     def step(self, text: str) -> None:
         """A step within the stage; shown only where it can be rewritten."""
         if self._live and not self._quiet:
-            self._stream.write(f"\r\x1b[2K[{time.monotonic() - self._began:5.0f} s]   {text[:100]}")
+            self._stream.write(f"\r\x1b[2K[{time.monotonic() - self._began:5.0f} s]   {plain(text[:100])}")
             self._stream.flush()
             self._open = True
 
@@ -47,5 +49,5 @@ class Progress:
     def _line(self, text: str) -> None:
         if not self._quiet:
             self.close()
-            self._stream.write(text + "\n")
+            self._stream.write(plain(text) + "\n")
             self._stream.flush()

@@ -19,6 +19,8 @@ from inferdoc.statistics import left_out, signed_rank_counts, signed_rank_interv
 
 PAIRED_METHOD = "Hodges-Lehmann on log ratios, exact Wilcoxon signed-rank"
 HISTORY_METHOD = "Hodges-Lehmann on logs, exact Mann-Whitney"
+BUDGET_METHOD = "exact sign test"
+_LARGEST_CHANGE = math.log(1e6)
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:
@@ -34,6 +36,12 @@ def signed_rank_upper(differences: Sequence[float], level: float) -> float | Non
     """One-sided upper bound of the centre; ``None`` where so few pairs have none (at 95%: below 5)."""
     interval = signed_rank_interval(differences, 2 * level - 1)
     return None if interval is None else interval[1]
+
+
+def sign_p(differences: Sequence[float]) -> float:
+    """Exact one-sided p of the sign test that the median of `differences` is above 0; zeros count as below."""
+    n = len(differences)
+    return _tail(tuple(math.comb(n, i) for i in range(n + 1)), sum(difference > 0 for difference in differences))
 
 
 @cache
@@ -106,12 +114,12 @@ def benjamini_hochberg(ps: Sequence[float]) -> list[float]:
 
 
 def detectable(sd: float, pairs: int) -> float:
-    """Relative change that so many pairs show with about 80% power.
+    """Relative change that so many pairs show with about 80% power; at most a factor of a million.
 
     Args:
         sd: of the log ratio of one pair.
     """
-    return math.expm1(2.5 * sd / math.sqrt(pairs))
+    return math.expm1(min(2.5 * sd / math.sqrt(pairs), _LARGEST_CHANGE))
 
 
 def pairs_for_power(sd: float, distance: float, alpha: float) -> int:

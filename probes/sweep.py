@@ -119,9 +119,9 @@ def measure_sweep(
 
 
 def _verify_seconds(runner: ModelRunner, request: Request, drafted: int, block_size: int) -> list[float]:
-    """Time steps that compute the last `drafted + 1` tokens of a sequence whose earlier K/V are there."""
-    computed = request.num_computed
-    request.num_computed = len(request.tokens) - (drafted + 1)
+    """Time steps that compute once more the last `drafted + 1` tokens of a sequence whose K/V are there."""
+    computed = request.num_computed  # the token after it may have no block yet
+    request.num_computed = computed - (drafted + 1)
     batch = Batch([Row(request, drafted + 1, samples=True)], block_size)
     seconds = []
     for _ in range(STEPS):

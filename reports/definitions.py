@@ -96,6 +96,12 @@ GATE_DEFINITIONS: tuple[tuple[str, str], ...] = (
     ("Inconclusive", "Neither shown nor ruled out with these pairs. It is not a pass."),
     ("Over budget", "An absolute limit is not kept. A budget needs no baseline."),
     ("Advisory", "A difference of stored results that were not measured in pairs. It never fails the gate."),
+    (
+        "Changed answer",
+        "A conclusion of the diagnosis that the two sides do not share. The policy's on_diagnosis_change says what it "
+        "does: with fail it fails the gate where intervals that lie apart show it, and is inconclusive where they do "
+        "not; with warn it never fails.",
+    ),
     ("Floor", "The absolute change that a regression must also reach, so that small numbers do not fail for little."),
     ("p, adjusted", "One-sided, from the exact test; adjusted over all metrics that may fail (Holm)."),
     ("n", "Pairs of runs, or sessions of a history: never requests, which share one server."),

@@ -1,7 +1,7 @@
 """A gate's result as GitHub annotations: at the line of the policy that failed.
 
-GitHub keeps 10 errors, 10 warnings and 10 notices of a step and drops the rest silently, so fewer are sent and the
-notice says how many more there are.
+At most five findings and a notice that says how many more there are: GitHub drops silently what it does not keep, and
+what is read is the first few.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from inferdoc.gate.result import GateResult, GateVerdict, MetricResult
+from inferdoc.gate.result import DiagnosisChange, GateResult, GateVerdict, MetricResult
 from inferdoc.reports import gate_formatting as words
 from inferdoc.reports.gate_outline import gate_outline
 from inferdoc.reports.text import terminal_safe
 
-_ERRORS = 5
-_WARNINGS = 10
+_FINDINGS = 5
 _FAULTS = (GateVerdict.NOT_COMPARABLE, GateVerdict.INVALID)
 
 
@@ -30,9 +29,7 @@ class _Note:
 def github_annotations(result: GateResult) -> list[str]:
     """The workflow commands, one a line, worst first; the last is the notice."""
     notes = _notes(result)
-    errors = [note for note in notes if note.level == "error"]
-    warnings = [note for note in notes if note.level == "warning"]
-    shown = [*errors[:_ERRORS], *warnings[:_WARNINGS]]
+    shown = sorted(notes, key=lambda note: note.level)[:_FINDINGS]  # "error" before "warning"
     left = len(notes) - len(shown)
     more = f"; {words.plural(left, 'more finding')} in the summary and in gate.json" if left else ""
     title = f"{result.verdict.value} (exit {result.exit_code})"
@@ -46,11 +43,9 @@ def _notes(result: GateResult) -> list[_Note]:
     if result.verdict in _FAULTS:
         notes += [_Note("error", result.verdict.value, reason) for reason in told.troubles]
     notes += [_metric("error", row) for row in told.failing]
-    notes += [_Note("error", f"{c.title}: {c.kind}", c.text) for c in told.changes if c.outcome == "fail"]
+    notes += [_change("error", changed) for changed in told.changes if changed.outcome == "fail"]
     notes += [_metric("warning", row) for row in told.warned if row.role == "warn"]
-    notes += [
-        _Note("warning", f"{c.title}: {c.kind}", c.text) for c in told.changes if c.outcome in ("inconclusive", "warn")
-    ]
+    notes += [_change("warning", changed) for changed in told.changes if changed.outcome in ("inconclusive", "warn")]
     if result.verdict is GateVerdict.INCONCLUSIVE:
         notes += [_metric("warning", row) for row in told.undecided if row.role == "fail"]
     return notes
@@ -60,6 +55,10 @@ def _metric(level: Literal["error", "warning"], row: MetricResult) -> _Note:
     parts = (words.values(row), words.change(row), words.change_interval(row))
     detail = "; ".join((" ".join(filter(None, parts)), *words.evidence_words(row), *words.remarks(row)))
     return _Note(level, f"{row.metric} {words.standing(row)}", f"{row.label}: {detail}", row.policy_line)
+
+
+def _change(level: Literal["error", "warning"], changed: DiagnosisChange) -> _Note:
+    return _Note(level, f"{changed.title}: {changed.kind}", changed.text, changed.policy_line)
 
 
 def _command(level: str, result: GateResult, title: str, message: str, line: int | None) -> str:

@@ -50,7 +50,6 @@ _GATE_MARKS = {
     GateVerdict.RECORDED: "○",
 }
 _CHANGE_MARKS = {"fail": "✕", "inconclusive": "?", "warn": "!", "info": "–"}
-_WORSE = (MetricVerdict.REGRESSED, MetricVerdict.BROKEN)
 
 
 def amount(value: float | None, unit: str) -> str:
@@ -142,7 +141,7 @@ def evidence_words(result: MetricResult) -> list[str]:
 
 def mark(result: MetricResult) -> str:
     """The icon of a row; of what is worse but cannot fail, another one."""
-    if result.verdict in _WORSE and result.role != "fail":
+    if result.verdict.fails and result.role != "fail":
         return _CHANGE_MARKS[result.role]
     return _MARKS[result.verdict]
 
@@ -153,12 +152,12 @@ def standing(result: MetricResult) -> str:
     if result.verdict is MetricVerdict.BROKEN and result.min_value is not None and result.max_value is None:
         word = "under budget"
     roles = {"fail": "", "warn": " (warn)", "info": " (info)"}
-    return word + (roles[result.role] if result.verdict in _WORSE else "")
+    return word + (roles[result.role] if result.verdict.fails else "")
 
 
 def tone(result: MetricResult) -> str:
     """The class of a row's badge."""
-    if result.verdict in _WORSE:
+    if result.verdict.fails:
         return {"fail": "bad", "warn": "caution", "info": "calm"}[result.role]
     good = (MetricVerdict.PASS, MetricVerdict.IMPROVED)
     return "good" if result.verdict in good else "caution" if result.verdict is MetricVerdict.INCONCLUSIVE else "calm"
@@ -222,8 +221,7 @@ def design_words(design: DesignRecord) -> str:
     """How it was measured, in one clause each."""
     if design.mode == "stored":
         return "stored results without pairing: differences are advisory"
-    noun = "session" if design.mode == "history" else "pair"
-    parts = [plural(design.pairs, noun)]
+    parts = [f"{plural(design.pairs, 'session')} of the candidate"]
     if design.mode == "paired":
         longest = f", {design.max_pairs} at most" if design.max_pairs > design.planned_pairs else ""
         parts = [f"{plural(design.pairs, 'pair')} in ABBA order ({design.planned_pairs} planned{longest})"]
@@ -232,7 +230,7 @@ def design_words(design: DesignRecord) -> str:
     if design.warmup_runs:
         parts.append(f"{plural(design.warmup_runs, 'warm-up run')} not counted")
     if design.exclusions:
-        parts.append(f"{plural(len(design.exclusions), noun)} excluded")
+        parts.append(f"{plural(len(design.exclusions), 'pair')} excluded")
     if design.requests is not None:
         parts.append(f"{plural(design.requests, 'request')} a run")
     if design.load:

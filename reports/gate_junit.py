@@ -88,7 +88,8 @@ def _metric(suite: ElementTree.Element, result: GateResult, row: MetricResult, *
 
 
 def _change(suite: ElementTree.Element, result: GateResult, changed: DiagnosisChange) -> None:
-    case = _case(suite, result, f"{changed.question.value}/{changed.technique}: {changed.kind}")
+    name = f"{changed.question.value}/{changed.technique}: {changed.kind}"
+    case = _case(suite, result, name, line=changed.policy_line)
     _properties(case, {"title": changed.title, "before": changed.before, "after": changed.after, "text": changed.text})
     if changed.outcome == "fail":
         _outcome(case, "failure", changed.kind, changed.text, result.command)

@@ -17,7 +17,6 @@ from inferdoc.gate.result import (
 )
 from inferdoc.reports.gate_formatting import standing, worsening
 
-_WORSE = (MetricVerdict.REGRESSED, MetricVerdict.BROKEN)
 _REST = (
     MetricVerdict.REGRESSED,
     MetricVerdict.BROKEN,
@@ -75,8 +74,8 @@ def gate_outline(result: GateResult) -> GateOutline:
 
     return GateOutline(
         result=result,
-        failing=group(lambda row: row.verdict in _WORSE and row.role == "fail"),
-        warned=group(lambda row: row.verdict in _WORSE and row.role != "fail"),
+        failing=group(lambda row: row.verdict.fails and row.role == "fail"),
+        warned=group(lambda row: row.verdict.fails and row.role != "fail"),
         undecided=group(lambda row: row.verdict in (MetricVerdict.INCONCLUSIVE, MetricVerdict.ADVISORY)),
         kept=group(lambda row: row.verdict in (MetricVerdict.PASS, MetricVerdict.IMPROVED)),
         changes=tuple(sorted(result.diagnosis_changes, key=lambda changed: _OUTCOMES.index(changed.outcome))),

@@ -127,7 +127,9 @@ class _GateScreen(Screen):
         for changed in changes[:shown]:
             head = f" {words.change_mark(changed)} {changed.kind}  "
             colour = _COLOURS[words.change_tone(changed)]
-            self.line(head, changed.text, head_style=colour)
+            failing = changed.outcome == "fail"
+            where = words.place(self.result, changed.policy_line) if failing and changed.policy_line else ""
+            self.line(head, "; ".join(filter(None, (changed.text, where))), head_style=colour)
         self._more(len(changes), shown, "changed answer")
 
     def _design(self) -> None:

@@ -1,8 +1,9 @@
 """Text that we did not write (model names, file names, notes, engine errors) made safe for each place it is printed.
 
 One rule for what a reader sees: a control, format or bidirectional character is shown as its escape (``\\x1b``,
-``\\u202e``), line breaks and tabs become spaces, and a text longer than `LIMIT` is cut with its length said. Each
-renderer then escapes for its own syntax.
+``\\u202e``), line breaks and tabs become spaces, and a text longer than `LIMIT` is cut with its length said. ``##[`` is
+split everywhere: a runner of GitHub or Azure obeys it at any place of a line, and every file may be printed to its log.
+Each renderer then escapes for its own syntax.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _CLIPPED = "… ({} characters)"
 
 def visible(text: str, limit: int = LIMIT) -> str:
     """`text` on one line with nothing hidden in it: at most `limit` characters plus a note on what was cut."""
-    shown = "".join(map(_shown, _SPACE.sub(" ", text[:limit])))
+    shown = "".join(map(_shown, _SPACE.sub(" ", text[:limit]))).replace("##[", "# #[")
     if len(text) <= limit and len(shown) <= 2 * limit:
         return shown
     return shown[:limit] + _CLIPPED.format(f"{len(text):,}")
@@ -78,16 +79,19 @@ def markdown_code(text: str) -> Markdown:
 
 
 def terminal_safe(text: str) -> str:
-    """`text` for a terminal or a build log, where a line that begins with ``::`` or holds ``##[`` is a command."""
-    return visible(text).replace("::", ": :").replace("##[", "# #[")
+    """`text` for a terminal or a build log, where a line that begins with ``::`` is a command."""
+    return visible(text).replace("::", ": :")
 
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def xml_safe(text: str) -> str:
-    """`text` in characters that XML 1.0 can hold, for an element or an attribute of an XML library."""
-    return _NOT_XML.sub("\ufffd", visible(text))
+    """`text` in characters that XML 1.0 can hold, for an element or an attribute of an XML library.
+
+    As for a terminal: an element's text may begin a line of a log that the file is printed to.
+    """
+    return _NOT_XML.sub("\ufffd", terminal_safe(text))
 
 
 def encodable(text: str, encoding: str) -> str:

@@ -48,10 +48,11 @@ def write_all(evidence: Evidence, diagnosis: Diagnosis, out: Path, templates: Pa
     return written
 
 
-def to_json(contract: Contract) -> str:
+def to_json(contract: Contract, *, sort_keys: bool = False) -> str:
     """`contract` as JSON in ASCII: no NaN, no Infinity and no lone surrogate, which other readers refuse."""
     plain = _portable(contract.model_dump(mode="python", by_alias=True))
-    return json.dumps(plain, indent=1, allow_nan=False, default=str) + "\n"
+    text = json.dumps(plain, indent=1, allow_nan=False, default=str, sort_keys=sort_keys) + "\n"
+    return text.replace("##[", "#\\u0023[")  # the same to a reader, and no command in a log that it is printed to
 
 
 def _portable(value: Any) -> Any:

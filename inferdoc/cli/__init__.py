@@ -11,7 +11,7 @@ import typer
 from inferdoc import __version__
 from inferdoc.cli.diagnose import diagnose
 from inferdoc.cli.doctor import doctor
-from inferdoc.cli.exits import Answer, plain
+from inferdoc.cli.exits import Answer, say
 from inferdoc.cli.gate import app as gate_app
 from inferdoc.cli.report import report
 from inferdoc.cli.rules import app as rules_app
@@ -48,16 +48,23 @@ def main() -> None:
     except Answer as answer:
         sys.exit(answer.exit_code)
     except (InputError, NotComparableError, InvalidRunError) as error:
-        print(f"error: {plain(str(error))}", file=sys.stderr)
+        say(f"error: {error}")
         sys.exit(error.exit_code)
     except SystemExit as ended:
         sys.exit(EXIT_INTERNAL if ended.code == 1 or isinstance(ended.code, str) else ended.code)
     except KeyboardInterrupt:
-        print("interrupted before anything was measured", file=sys.stderr)
+        say("interrupted before anything was measured")
         sys.exit(EXIT_INTERRUPTED)
     except Exception as error:
+        say(f"internal error: {type(error).__name__}: {error}\n{_logged()}")
+        sys.exit(EXIT_INTERNAL)
+
+
+def _logged() -> str:
+    """Where the traceback of the present exception was put."""
+    try:
         with tempfile.NamedTemporaryFile("w", prefix="inferdoc-", suffix=".log", delete=False) as log:
             traceback.print_exc(file=log)
-        what = f"{type(error).__name__}: {plain(str(error))}"
-        print(f"internal error: {what}\nplease report it with {log.name}", file=sys.stderr)
-        sys.exit(EXIT_INTERNAL)
+    except OSError:
+        return "please report it; its traceback could not be stored"
+    return f"please report it with {log.name}"

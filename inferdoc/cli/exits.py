@@ -1,8 +1,10 @@
-"""How a command that has an answer tells the shell."""
+"""How a command tells the shell and the user what became of it."""
 
 from __future__ import annotations
 
-import re
+import sys
+
+from inferdoc.logtext import plain
 
 
 class Answer(Exception):  # noqa: N818
@@ -13,10 +15,9 @@ class Answer(Exception):  # noqa: N818
         self.exit_code = exit_code
 
 
-def plain(message: str) -> str:
-    """An error as it may be printed to a CI's log: no line of it reads as a command of the runner.
-
-    GitHub's runner obeys lines that begin with ``::`` or ``##[``, on either stream, and text of ours may quote others'.
-    """
-    shown = "".join(c if c == "\n" or c.isprintable() else f"\\x{ord(c):02x}" for c in message)
-    return re.sub(r"(?m)^(\s*)(::|##\[)", r"\1| \2", shown)
+def say(text: str) -> None:
+    """A line on standard error, where there is one: a closed or full one must not change the exit code."""
+    try:
+        print(plain(text), file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        sys.stderr = None  # else Python flushes it once more at the end

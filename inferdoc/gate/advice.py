@@ -13,10 +13,10 @@ def next_step(
     """The next step for this verdict, with the command where there is one."""
     match verdict:
         case GateVerdict.PASSED:
-            warned = [result.metric for result in results if result.verdict in _WORSE and result.role == "warn"]
+            warned = [result.metric for result in results if result.verdict.fails and result.role == "warn"]
             return f"look at what warned: {', '.join(warned)}" if warned else "nothing to do"
         case GateVerdict.REGRESSED:
-            worse = [result.metric for result in results if result.verdict in _WORSE and result.role == "fail"]
+            worse = [result.metric for result in results if result.verdict.fails and result.role == "fail"]
             changed = [change.title for change in changes if change.outcome == "fail"]
             return f"find what changed {', '.join([*worse, *changed])}; measure again with: {command}"
         case GateVerdict.INCONCLUSIVE:
@@ -29,9 +29,6 @@ def next_step(
             return f"measure again: {command}"
         case GateVerdict.RECORDED:
             return "compare the next one with it"
-
-
-_WORSE = (MetricVerdict.REGRESSED, MetricVerdict.BROKEN)
 
 
 def _to_decide(results: Sequence[MetricResult]) -> str:

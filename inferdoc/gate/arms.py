@@ -53,6 +53,23 @@ def plan_arms(policy: Policy, folder: Path, command: str) -> dict[Name, ArmPlan]
     return {name: _plan(policy, name, arm, folder, command) for name, arm in arms.items()}
 
 
+def refuse_one_place(policy: Policy, folder: Path) -> None:
+    """Commands run before anything is loaded: a model built over the baseline's would be compared with itself.
+
+    Raises:
+        PolicyError: an arm has a command, and both arms name one local model.
+    """
+    arms = [policy.arms[name] for name in NAMES if name in policy.arms]
+    built = [arm for arm in arms if arm.command is not None]
+    places = {(folder / arm.model).resolve() for arm in arms if arm.model != EMBEDDED}
+    if built and len(arms) == len(NAMES) and len(places) == 1 and all(arm.model != EMBEDDED for arm in arms):
+        raise PolicyError(
+            f"both arms name the model {arms[0].model!r}, and what one command builds the other arm would read: give "
+            "each arm its own path, for example below the folder that INFERDOC_ARM_DIR names",
+            where=f"{policy.path}:{built[-1].lines.get('command', 1)}",
+        )
+
+
 def _plan(policy: Policy, name: Name, arm: ArmPolicy, folder: Path, command: str) -> ArmPlan:
     workload = policy.workload
     options = Options(
@@ -130,7 +147,7 @@ class Bench:
     """Both arms on one device. Arms that differ in switches alone share one model and one pool.
 
     Args:
-        restart: load an arm's model again whenever the other one has run, so that only one is in memory.
+        restart: load an arm's model again for each run, so that only one of two models is in memory.
         between_runs: called after each run.
     """
 
@@ -147,6 +164,10 @@ class Bench:
         self.device = device
         self.shared = plans["baseline"].options == plans["candidate"].options
         self.restart = restart and not self.shared
+        self.configs: dict[Name, EngineConfig] = {}
+        """Of the arms that were loaded."""
+        self.current: Name | None = None
+        """The arm that was last asked for: the one at fault when something fails."""
         self._progress = progress
         self._between_runs = between_runs
         self._ready: dict[Name, ReadyArm] = {}
@@ -170,11 +191,20 @@ class Bench:
         Raises:
             InputError: by the arm's place in the policy, with what would do.
         """
+        self.current = name
         if name not in self._ready:
             self._ready[name] = self._load(name)
             if self._requests is not None:
                 self._align(self._ready[name])
         return self._ready[name]
+
+    def loaded(self, name: Name) -> bool:
+        return name in self._ready
+
+    def run_ended(self, name: Name) -> None:
+        """Let go of the arm where each run loads it again."""
+        if self.restart:
+            self._drop(name)
 
     def _load(self, name: Name) -> ReadyArm:
         plan = self.plans[name]
@@ -191,7 +221,8 @@ class Bench:
             except InputError as error:
                 raise PolicyError(str(error), where=f"{plan.where}: arm.{name}") from None
         try:
-            return ReadyArm(plan, context, replace(context.base, **plan.switches))
+            self.configs[name] = replace(context.base, **plan.switches)
+            return ReadyArm(plan, context, self.configs[name])
         except InputError as error:
             raise PolicyError(str(error), where=f"{plan.where}: arm.{name}") from None
 

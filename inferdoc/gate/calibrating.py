@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,8 +14,8 @@ from inferdoc.files import write_whole
 from inferdoc.gate.calibration import Calibration, Noise, noise_of
 from inferdoc.gate.judging import judge
 from inferdoc.gate.paired_run import PairedRun, check_measurable, metric_series
-from inferdoc.gate.policy import ArmPolicy, MetricPolicy, Policy
-from inferdoc.gate.procedure import Values
+from inferdoc.gate.policy import ArmPolicy, Policy
+from inferdoc.gate.procedure import Values, alpha_of_look
 from inferdoc.gate.result import MetricVerdict
 from inferdoc.progress import Progress
 
@@ -49,7 +51,7 @@ def calibrate(
         requests=run.requests,
         sessions=sessions,
         pairs=policy.design.pairs,
-        noise={metric.id: noise for metric in policy.metrics if (noise := _noise(metric, policy, drawn)) is not None},
+        noise=noise_by_metric(policy, drawn),
     )
     path = run.calibration_file
     try:
@@ -60,25 +62,35 @@ def calibrate(
     return path, calibration
 
 
-def _noise(metric: MetricPolicy, policy: Policy, drawn: list[Values]) -> Noise | None:
-    """``None`` where no pair has two positive values, so that there is no ratio."""
-    ratios = [
-        math.log(b / a) for values in drawn for a, b in zip(*values[metric.id], strict=True) if a and b and a > 0 < b
-    ]
-    if not ratios:
-        return None
-    alarms = None
-    if metric.max_regression is not None:
-        alone = policy.model_copy(update={"metrics": (metric,)})
-        alarms = sum(
-            result.verdict is MetricVerdict.REGRESSED
-            for values in drawn
-            for result in judge(
-                metric_series(alone, values),
-                statistics=policy.statistics,
-                alpha_of_look=policy.statistics.alpha,
-                paired=True,
-            )
+def noise_by_metric(policy: Policy, drawn: Sequence[Values]) -> dict[str, Noise]:
+    """Noise of each metric whose pairs have two positive values, from the pairs of every session.
+
+    Each session is judged as the gate's first look judges: with the whole policy's family and its share of alpha.
+    """
+    alpha = alpha_of_look(policy.design, policy.statistics)
+    flagged = Counter(
+        result.metric
+        for values in drawn
+        for result in judge(
+            metric_series(policy, values), statistics=policy.statistics, alpha_of_look=alpha, paired=True
         )
-    design = policy.design
-    return noise_of(ratios, pairs=design.pairs, max_pairs=design.max_pairs, limit=metric.max_regression, alarms=alarms)
+        if result.rule == "regression" and result.verdict is MetricVerdict.REGRESSED
+    )
+    limits = {metric.id: metric.max_regression for metric in policy.metrics if metric.max_regression is not None}
+    noise = {}
+    for id in dict.fromkeys(metric.id for metric in policy.metrics):
+        ratios = [
+            math.log(b) - math.log(a)
+            for values in drawn
+            for a, b in zip(*values[id], strict=True)
+            if a and b and a > 0 < b
+        ]
+        if ratios:
+            noise[id] = noise_of(
+                ratios,
+                pairs=policy.design.pairs,
+                max_pairs=policy.design.max_pairs,
+                limit=limits.get(id),
+                alarms=flagged[id] if id in limits else None,
+            )
+    return noise

@@ -28,7 +28,8 @@ class Noise(Contract):
     """Of the log ratio of a pair, about 0: the true difference of an A/A pair."""
     pairs: int
     false_alarms: int | None
-    """Sessions that would have failed at the policy's limit; ``None``: the metric has no relative limit."""
+    """Sessions that the gate's first look would have flagged, with the policy's other metrics and without confirmation;
+    ``None``: the metric has no relative limit."""
     limit: float | None
     detectable: float
     """Smallest relative change that the policy's most pairs show with 80% power."""
@@ -62,15 +63,19 @@ def read_calibration(path: Path) -> Calibration | None:
     """What was calibrated, ``None`` where nothing was.
 
     Raises:
-        InputError: the file is damaged.
+        InputError: the file is damaged, or of another schema.
     """
     if not path.exists():
         return None
+    again = "remove it and run `inferdoc gate calibrate`"
     try:
-        return Calibration.model_validate_json(path.read_text(encoding="utf-8"))
+        found = Calibration.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValidationError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-        raise InputError(f"{path}: not a calibration ({reason}); remove it and run `inferdoc gate calibrate`") from None
+        raise InputError(f"{path}: not a calibration ({reason}); {again}") from None
+    if found.schema_.name != SCHEMA.name or found.schema_.version.partition(".")[0] != "1":
+        raise InputError(f"{path}: schema {found.schema_.name} {found.schema_.version}, not {SCHEMA.name} 1.x; {again}")
+    return found
 
 
 def noise_of(ratios: Sequence[float], *, pairs: int, max_pairs: int, limit: float | None, alarms: int | None) -> Noise:
@@ -121,8 +126,9 @@ def detectability(policy: Policy, calibration: Calibration | None) -> list[str]:
         basis = f"calibrated, {noise.pairs} A/A pairs" if noise else f"assumed: {ASSUMED_SD:.1%} a repeat"
         shown, later = detectable(sd, first), detectable(sd, most)
         below = "" if metric.max_regression >= later else "; the limit is below it"
+        second = f", {most} pairs {later:.1%}" if most > first else ""
         lines.append(
-            f"{metric.id}: {first} pairs show {shown:.1%}, {most} pairs {later:.1%} "
+            f"{metric.id}: {first} pairs show {shown:.1%}{second} "
             f"(80% power; {basis}); limit {metric.max_regression:.1%}{below}"
         )
     return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +34,7 @@ from inferdoc.gate.result import (
 )
 from inferdoc.gate.sessions import Session
 from inferdoc.gate.stored import read_stored
-from inferdoc.gate.stored_judging import beyond_limit, judge_history, judge_stored
+from inferdoc.gate.stored_judging import beyond_limit, judge_candidate, judge_history, judge_stored
 
 Name = Literal["baseline", "candidate"]
 Decision = tuple[GateVerdict, int, str]
@@ -49,14 +50,15 @@ def compare_stored(
         base: ``None``: where the policy keeps the baseline of the candidate's workload and machine.
 
     Raises:
-        InputError: a file that can't be read, or a policy that does not fit what was measured.
-        NotComparableError: there is no baseline, and the policy does not say to record one.
+        InputError: a file that can't be read, a run that is on both sides, or a policy that does not fit what was
+            measured.
+        NotComparableError: the policy has no baseline yet, breaks no budget, and does not say to record one.
         InvalidRunError: there is none, the policy says to record one, and the candidate is not clean.
     """
     sessions = read_stored(cand)
     place = base if base is not None else baseline_path(policy, sessions[-1])
     comparing = _Comparing(policy, command, place, cand, sessions)
-    if not (place / "evidence.json" if place.is_dir() else place).exists():
+    if base is None and not place.exists():
         return comparing.without_baseline()
     comparing.baseline = read_stored(place)
     return comparing.result()
@@ -74,6 +76,7 @@ class _Comparing:
     candidate: list[Session]
     """Newest last."""
     baseline: list[Session] = field(default_factory=list)
+    """Empty where there is none."""
     began: float = field(default_factory=time.perf_counter)
     notes: list[str] = field(default_factory=list)
 
@@ -82,22 +85,34 @@ class _Comparing:
         return self.policy.baseline.mode == "history"
 
     def without_baseline(self) -> GateResult:
-        """Record the candidate where the policy says so, and only as a baseline file: a mistyped path is none."""
-        place, missing = self.place, self.policy.baseline.missing
-        if missing != "record" or place.suffix != ".json" or place.name == "evidence.json":
+        """Budgets need none: one that is broken decides. Else the candidate is recorded, where the policy says so."""
+        place, newest, recording = self.place, self.candidate[-1], self.policy.baseline.missing == "record"
+        reason = f"{place}: there is no baseline"
+        none = Comparability(status="not comparable", reasons=[reason])
+        if _is_invalid(newest):
+            return self._gate_result(none, _invalid([newest]), [], [])
+        matches = match(self.policy, [], self.candidate)
+        results = judge_candidate(matches, self.policy.statistics, history=self.history)
+        if results:
+            decision = overall(results, [], self.policy.exit)
+            if decision[0] is GateVerdict.REGRESSED or (recording and decision[0] is not GateVerdict.PASSED):
+                self.notes.append("only budgets were judged, and nothing was recorded")
+                return self._gate_result(none, decision, results, [])
+        if not recording:
             raise NotComparableError(
-                f"{place}: there is no baseline. Record one with `inferdoc gate record`, or set [baseline] "
-                'missing = "record"'
+                f'{reason}. Record one with `inferdoc gate record`, or set [baseline] missing = "record"'
             )
-        record(place, self.candidate[-1], self.policy.baseline.history_max)
-        self.baseline = self.candidate[-1:]
-        recorded = (GateVerdict.RECORDED, 0, f"there was no baseline: {self.candidate[-1].name} is now {place}")
-        return self._gate_result(Comparability(status="comparable"), recorded, [], [])
+        if newest.diagnosis is None:
+            self._refuse_undiagnosed(self.cand)
+        record(place, newest, self.policy.baseline.history_max)
+        self.baseline = [newest]
+        recorded = (GateVerdict.RECORDED, 0, f"there was no baseline: {newest.name} is now {place}")
+        return self._gate_result(Comparability(status="comparable"), recorded, results, [])
 
     def result(self) -> GateResult:
         base, cand = self.baseline, self.candidate
+        self._refuse_shared_runs()
         if self.history:
-            self._refuse_shared_runs()
             comparability = compare_all((base, cand), self.policy.comparable)
         else:
             comparability = compare_fields(base[-1], cand[-1], self.policy.comparable)
@@ -105,30 +120,26 @@ class _Comparing:
             first, *more = comparability.reasons
             text = f"not comparable: {first}" + (f" (and {len(more)} more)" if more else "")
             return self._gate_result(comparability, (GateVerdict.NOT_COMPARABLE, EXIT_NOT_COMPARABLE, text), [], [])
-        if invalid := [session.name for session in self._used() if _is_invalid(session)]:
-            text = f"a measurement is invalid: {', '.join(invalid)}"
-            return self._gate_result(comparability, (GateVerdict.INVALID, EXIT_INVALID, text), [], [])
+        before, after = self._used()
+        if invalid := [session for session in (*before, *after) if _is_invalid(session)]:
+            return self._gate_result(comparability, _invalid(invalid), [], [])
         matches = match(self.policy, base, cand)
         results = (judge_history if self.history else judge_stored)(matches, self.policy.statistics)
         changes = self._changes()
         self._note(results)
-        if not any(_has_values(result) for result in results):
-            text = "not comparable: no metric has a value on both sides, so nothing was compared"
-            decision = (GateVerdict.NOT_COMPARABLE, EXIT_NOT_COMPARABLE, text)
-        else:
-            decision = overall(results, changes, self.policy.exit)
-        return self._gate_result(comparability, decision, results, changes)
+        return self._gate_result(comparability, overall(results, changes, self.policy.exit), results, changes)
 
-    def _used(self) -> list[Session]:
-        return [*self.baseline, *self.candidate] if self.history else [self.baseline[-1], self.candidate[-1]]
+    def _used(self) -> tuple[list[Session], list[Session]]:
+        """The sessions of each side that are compared."""
+        return (self.baseline, self.candidate) if self.history else (self.baseline[-1:], self.candidate[-1:])
 
     def _refuse_shared_runs(self) -> None:
-        """A session on both sides would be compared with itself."""
-        before = {session.run_id for session in self.baseline}
-        if shared := [session.name for session in self.candidate if session.run_id in before]:
+        before, after = self._used()
+        known = {session.run_id for session in before}
+        if shared := [session.name for session in after if session.run_id in known]:
             raise InputError(
-                f"{self.cand}: {', '.join(shared)} is in {self.place} too; a history needs sessions of its own on each "
-                "side"
+                f"{self.cand}: {', '.join(shared)} is in {self.place} too: a run compared with itself shows nothing; "
+                "give another one"
             )
 
     def _changes(self) -> list[DiagnosisChange]:
@@ -137,22 +148,24 @@ class _Comparing:
         if before is not None and after is not None:
             return diagnosis_changes(before, after, on_change)
         side = self.place if before is None else self.cand
-        if on_change.on_diagnosis_change == "fail":
+        self._refuse_undiagnosed(side)
+        self.notes.append(f"{side} holds no diagnosis: the answers were not compared")
+        return []
+
+    def _refuse_undiagnosed(self, side: Path) -> None:
+        policy, path = self.policy.diagnosis, self.policy.path
+        if policy.on_diagnosis_change == "fail":
             raise PolicyError(
                 f'[diagnosis] on_diagnosis_change = "fail", but {side} holds no diagnosis; record it again, from '
                 "evidence",
-                where=self.policy.path,
+                where=path if path is None or policy.line is None else f"{path}:{policy.line}",
             )
-        self.notes.append(f"{side} holds no diagnosis: the answers were not compared")
-        return []
 
     def _note(self, results: list[MetricResult]) -> None:
         if not self.history:
             self.notes.append(
                 "stored results can't be paired: differences are advisory, budgets and exact counts decide"
             )
-        if self.baseline[-1].run_id == self.candidate[-1].run_id:
-            self.notes.append(f"both sides are the same run ({self.baseline[-1].run_id})")
         self.notes += unmatched(self.baseline[-1], self.candidate[-1])
         for name, session in (("baseline", self.baseline[-1]), ("candidate", self.candidate[-1])):
             if session.status != "complete":
@@ -183,6 +196,7 @@ class _Comparing:
             comparability=comparability,
             design=DesignRecord(
                 mode="history" if self.history else "stored",
+                pairs=len(self.candidate) if self.history else 0,
                 requests=newest.workload.slice_requests,
                 seed=newest.seed or 0,
             ),
@@ -212,13 +226,15 @@ class _Comparing:
         return next_step(verdict, results, changes, self.command)
 
     def _family(self, results: list[MetricResult]) -> Family | None:
-        if not self.history or not results:
+        if not self.history or not self.baseline or not results:
             return None
         alpha = self.policy.statistics.alpha
         tested = [result for result in results if result.role == "fail" and result.rule == "regression"]
         return Family(method="Holm", alpha=alpha, alpha_of_look=alpha, size=len(tested))
 
     def _arm(self, name: Name, path: Path, sessions: list[Session]) -> Arm:
+        if not sessions:
+            return Arm(name=name, model="none", source=str(path), sessions=0)
         newest = sessions[-1]
         return Arm(
             name=name,
@@ -230,12 +246,13 @@ class _Comparing:
         )
 
 
+def _invalid(sessions: Iterable[Session]) -> Decision:
+    names = ", ".join(session.name for session in sessions)
+    return GateVerdict.INVALID, EXIT_INVALID, f"a measurement is invalid: {names}"
+
+
 def _is_invalid(session: Session) -> bool:
     return session.status == "failed" or session.validity.status == "invalid"
-
-
-def _has_values(result: MetricResult) -> bool:
-    return result.candidate is not None and (result.baseline is not None or result.rule == "budget")
 
 
 def _worse(result: MetricResult) -> bool:

@@ -8,17 +8,16 @@ from typing import Literal
 
 from inferdoc.evidence import Conclusion, Diagnosis, Fact, Finding, Quantity, Question, Truth
 from inferdoc.gate.policy import DiagnosisPolicy
-from inferdoc.gate.result import DiagnosisChange
+from inferdoc.gate.result import ChangeKind, DiagnosisChange
 from inferdoc.gate.sessions import Conclusions
 from inferdoc.rules import wording
 from inferdoc.rules.conditions import compare
 
-Kind = Literal["worse", "better", "appeared", "disappeared", "turned off", "turned on", "no longer known", "changed"]
 Outcome = Literal["fail", "inconclusive", "warn", "info"]
 Concluded = Conclusions | Diagnosis
 
 _UNDECIDED = (Conclusion.INCONCLUSIVE, Conclusion.NOT_MEASURED)
-_FLIPS: dict[tuple[Conclusion, Conclusion], Kind] = {
+_FLIPS: dict[tuple[Conclusion, Conclusion], ChangeKind] = {
     (Conclusion.RECOMMENDED, Conclusion.DOES_NOT_PAY): "worse",
     (Conclusion.RECOMMENDED, Conclusion.NOT_NEEDED): "disappeared",
     (Conclusion.NOT_NEEDED, Conclusion.RECOMMENDED): "appeared",
@@ -31,8 +30,8 @@ _SEVERITY: tuple[Outcome, ...] = ("fail", "inconclusive", "warn", "info")
 def diagnosis_changes(before: Concluded, after: Concluded, policy: DiagnosisPolicy) -> list[DiagnosisChange]:
     """One entry for each technique of which another conclusion was drawn, the gravest first.
 
-    A flip counts only where a condition that was true is now false on intervals that lie apart (or on exact values);
-    else it is inconclusive: the rules drew another conclusion from numbers that agree.
+    A flip fails only where a condition that was true is now false on intervals that lie apart (or on exact values);
+    else it is inconclusive: the rules drew another conclusion from numbers that agree, or the baseline had drawn none.
     """
     if policy.on_diagnosis_change == "ignore":
         return []
@@ -41,7 +40,10 @@ def diagnosis_changes(before: Concluded, after: Concluded, policy: DiagnosisPoli
     told = {change.question for change in changes}
     changes += [c for c in _of_answers(before, after, policy) if c.question in asked and c.question not in told]
     changes.sort(key=lambda change: (_SEVERITY.index(change.outcome), change.question.number))
-    return list({change.technique: change for change in reversed(changes)}.values())[::-1]
+    gravest: dict[str, DiagnosisChange] = {}
+    for change in changes:
+        gravest.setdefault(change.technique, change)
+    return list(gravest.values())
 
 
 def _of_findings(before: Concluded, after: Concluded, policy: DiagnosisPolicy) -> Iterator[DiagnosisChange]:
@@ -53,7 +55,7 @@ def _of_findings(before: Concluded, after: Concluded, policy: DiagnosisPolicy) -
         kind = _kind(_conclusion(old), _conclusion(new))
         if kind is None:
             continue
-        doubt = _doubt(old, new) if kind in _FLIPS.values() else None
+        doubt = (_unknown_before(_conclusion(old)) or _doubt(old, new)) if kind in _FLIPS.values() else None
         quoted = _turned(old, new)
         yield DiagnosisChange(
             question=known.question,
@@ -67,6 +69,7 @@ def _of_findings(before: Concluded, after: Concluded, policy: DiagnosisPolicy) -
             text=f"{known.title}: {_side(old, quoted)} -> {_side(new, quoted, again=bool(quoted))}"
             + (f"; {doubt}" if doubt else ""),
             outcome=_outcome(kind, doubt, policy),
+            policy_line=policy.line,
         )
 
 
@@ -78,7 +81,9 @@ def _of_answers(before: Concluded, after: Concluded, policy: DiagnosisPolicy) ->
         kind = _kind(old.conclusion, new.conclusion)
         if kind is None:
             continue
-        doubt = "no measurement behind it changed" if kind in _FLIPS.values() else None
+        doubt = None
+        if kind in _FLIPS.values():
+            doubt = _unknown_before(old.conclusion) or "no measurement behind it changed"
         yield DiagnosisChange(
             question=question,
             technique=question.value,
@@ -89,6 +94,7 @@ def _of_answers(before: Concluded, after: Concluded, policy: DiagnosisPolicy) ->
             text=f"{question.text} {old.conclusion.value} ({old.text.rstrip('.')}) -> {new.conclusion.value} "
             f"({new.text.rstrip('.')})" + (f"; {doubt}" if doubt else ""),
             outcome=_outcome(kind, doubt, policy),
+            policy_line=policy.line,
         )
 
 
@@ -96,16 +102,22 @@ def _conclusion(finding: Finding | None) -> Conclusion:
     return finding.conclusion if finding is not None else Conclusion.NOT_MEASURED
 
 
-def _kind(before: Conclusion, after: Conclusion) -> Kind | None:
+def _kind(before: Conclusion, after: Conclusion) -> ChangeKind | None:
     """``None``: nothing changed that anybody knew."""
     if before is after or (before in _UNDECIDED and after in _UNDECIDED):
         return None
     if after in _UNDECIDED:
         return "no longer known"
+    if before in _UNDECIDED and after is Conclusion.RECOMMENDED:
+        return "appeared"
     return _FLIPS.get((before, after), "changed")
 
 
-def _outcome(kind: Kind, doubt: str | None, policy: DiagnosisPolicy) -> Outcome:
+def _unknown_before(before: Conclusion) -> str | None:
+    return f"it was {before.value} before, so nothing shows that it changed" if before in _UNDECIDED else None
+
+
+def _outcome(kind: ChangeKind, doubt: str | None, policy: DiagnosisPolicy) -> Outcome:
     if kind == "changed":
         return "info"
     if policy.on_diagnosis_change != "fail":
@@ -228,7 +240,7 @@ def switched_change(
         outcome = "fail" if fails else "warn"
     elif not turned_off and finding.conclusion is Conclusion.DOES_NOT_PAY:
         outcome = "warn"
-    kind: Kind = "turned off" if turned_off else "turned on"
+    kind: ChangeKind = "turned off" if turned_off else "turned on"
     return DiagnosisChange(
         question=finding.question,
         technique=finding.technique,
@@ -240,4 +252,32 @@ def switched_change(
         after_evidence=_facts(finding),
         text=f"{finding.title} is {kind} in the candidate; the arms themselves show it {_side(finding, None)}",
         outcome=outcome,
+        policy_line=policy.line,
+    )
+
+
+def undecided_switch(
+    question: Question,
+    technique: str,
+    title: str,
+    *,
+    on: Literal["baseline", "candidate"],
+    policy: DiagnosisPolicy,
+) -> DiagnosisChange:
+    """A technique that the arms switch among other things: what it alone does the pairs can't say."""
+    turned_off = on == "baseline"
+    kind: ChangeKind = "turned off" if turned_off else "turned on"
+    outcome: Outcome = "info"
+    if turned_off and policy.on_diagnosis_change != "ignore":
+        outcome = "inconclusive" if policy.on_diagnosis_change == "fail" else "warn"
+    return DiagnosisChange(
+        question=question,
+        technique=technique,
+        title=title,
+        kind=kind,
+        before="on" if turned_off else "off",
+        after="off" if turned_off else "on",
+        text=f"{title} is {kind} in the candidate; other settings differ too, so the pairs can't show its part",
+        outcome=outcome,
+        policy_line=policy.line,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, median_high, median_low
 
 import numpy as np
 
@@ -21,13 +21,19 @@ from inferdoc.rank_tests import (
 )
 from inferdoc.statistics import hodges_lehmann, signed_rank_interval
 
+_ZERO_HARM = 1e6
+"""Log harm of a change to or from zero, for the ranks: beyond that of any two numbers, at most 1,455."""
+_TIE = 1e-12
+
 
 @dataclass(frozen=True)
 class Effect:
-    """Harm of the candidate: log of how many times worse it is (0: no change; above 0: worse).
+    """Harm of the candidate: log of how many times worse it is (0: no change; above 0: worse; infinite: of a change to
+    or from zero).
 
     p: one-sided, that it is worse. upper: one-sided bound. sd: standard error of the estimate times the root of `n`;
-    ``None`` where so few values have none.
+    ``None`` where so few values have none, or one is infinite. upper_change: one-sided bound of the change for the
+    worse in the metric's unit, where zeros leave no bound to a ratio.
     """
 
     n: int
@@ -36,19 +42,23 @@ class Effect:
     interval: tuple[float, float] | None
     upper: float | None
     sd: float | None
+    upper_change: float | None = None
 
 
 @dataclass(frozen=True)
 class Sample:
     """The values of one metric that count: of pairs that have both, or of two histories what each has.
 
-    effect: ``None`` where `problem` says why there is none.
+    missing: what has no value. hidden: whether that may be what got worse, so that the rest can't pass. effect:
+    ``None`` where `problem` says why there is none.
     """
 
     baseline: list[float]
     candidate: list[float]
+    direction: Direction | None
     paired: bool
     missing: str | None
+    hidden: bool
     effect: Effect | None
     problem: str | None
 
@@ -75,9 +85,10 @@ class Sample:
         given = len(candidate) if paired else len(baseline) + len(candidate)
         lost = given - (len(after) if paired else len(before) + len(after))
         missing = f"{lost} of {given} {'pairs' if paired else 'sessions'} without a value" if lost else None
-        problem = _problem(before, after, direction)
+        hidden = bool(lost) if paired else len(after) < len(candidate)
+        problem = _problem(before, after, direction, paired=paired)
         effect = None if problem else _measure(before, after, direction, level=level, paired=paired)
-        return cls(before, after, paired, missing, effect, problem)
+        return cls(before, after, direction, paired, missing, hidden, effect, problem)
 
     @property
     def unit(self) -> str:
@@ -98,17 +109,37 @@ class Sample:
         return (1 - level) * orders < 1 - 1e-9
 
     @property
+    def zeros(self) -> str | None:
+        """In how many pairs one side alone is zero."""
+        pairs = list(zip(self.baseline, self.candidate, strict=True)) if self.paired else []
+        fell, rose = sum(b == 0 != a for a, b in pairs), sum(a == 0 != b for a, b in pairs)
+        parts = [
+            f"{what} 0 in {count} of {len(pairs)} pairs"
+            for what, count in (("fell to", fell), ("rose from", rose))
+            if count
+        ]
+        return ", ".join(parts) or None
+
+    @property
     def change(self) -> float:
         """Of the medians, in the metric's unit."""
-        return median(self.candidate) - median(self.baseline)
+        return middle(self.candidate) - middle(self.baseline)
 
 
-def _problem(before: list[float], after: list[float], direction: Direction | None) -> str | None:
+def middle(values: Sequence[float]) -> float:
+    """Median, also where the sum of two values is beyond floating point."""
+    found = float(median(values))
+    return found if math.isfinite(found) else median_low(values) / 2 + median_high(values) / 2
+
+
+def _problem(before: list[float], after: list[float], direction: Direction | None, *, paired: bool) -> str | None:
     if not before or not after:
         return "no value to compare"
     if direction is None:
         return "neither direction is better; use kind = exact"
-    if min(*before, *after) <= 0:
+    # In pairs, a change to or from zero has a rank, if no ratio; between histories it would tie with nothing.
+    lowest, highest = min(*before, *after), max(*before, *after)
+    if lowest < 0 or highest == 0 or (lowest == 0 and not paired):
         return "values of 0 or below have no ratio; give max_value or min_value"
     return None
 
@@ -117,8 +148,8 @@ def _measure(
     baseline: list[float], candidate: list[float], direction: Direction | None, *, level: float, paired: bool
 ) -> Effect:
     sign = -1 if direction == "higher" else 1
-    before, after = ([sign * math.log(value) for value in arm] for arm in (baseline, candidate))
     if not paired:
+        before, after = ([sign * math.log(value) for value in arm] for arm in (baseline, candidate))
         return Effect(
             n=len(after),
             estimate=shift_estimate(before, after),
@@ -127,16 +158,42 @@ def _measure(
             upper=shift_upper(before, after, level),
             sd=_pooled_sd(before, after),
         )
-    # Rounded, so that a change and its reverse tie whatever floating point makes of their logarithms.
-    differences = [round(b - a, 12) for a, b in zip(before, after, strict=True)]
+    pairs = list(zip(baseline, candidate, strict=True))
+    harms = _tied([sign * _log_ratio(a, b) for a, b in pairs])
+    to_zero = any(abs(harm) == _ZERO_HARM for harm in harms)
+    interval, upper = signed_rank_interval(harms, level), signed_rank_upper(harms, level)
     return Effect(
-        n=len(differences),
-        estimate=hodges_lehmann(differences),
-        p=signed_rank_p(differences),
-        interval=signed_rank_interval(differences, level),
-        upper=signed_rank_upper(differences, level),
-        sd=float(np.std(differences, ddof=1)) if len(differences) > 1 else None,
+        n=len(harms),
+        estimate=_harm(hodges_lehmann(harms)),
+        p=signed_rank_p(harms),
+        interval=(_harm(interval[0]), _harm(interval[1])) if interval else None,
+        upper=_harm(upper) if upper is not None else None,
+        sd=float(np.std(harms, ddof=1)) if len(harms) > 1 and not to_zero else None,
+        upper_change=signed_rank_upper([sign * (b - a) for a, b in pairs], level) if to_zero else None,
     )
+
+
+def _log_ratio(before: float, after: float) -> float:
+    if before == after:
+        return 0.0
+    if before == 0 or after == 0:
+        return math.copysign(_ZERO_HARM, after - before)
+    return math.log(after) - math.log(before)
+
+
+def _harm(average: float) -> float:
+    """Mean harm of two pairs, or the middle of two such; infinite where a change to or from zero is part of it."""
+    return average if abs(average) < _ZERO_HARM / 10 else math.copysign(math.inf, average)
+
+
+def _tied(differences: Sequence[float]) -> list[float]:
+    """A change and its reverse tie, whatever floating point makes of their logarithms."""
+    tied, size = list(differences), 0.0
+    for place in sorted(range(len(tied)), key=lambda place: abs(tied[place])):
+        if abs(tied[place]) - size > _TIE:
+            size = abs(tied[place])
+        tied[place] = math.copysign(size, tied[place])
+    return tied
 
 
 def _pooled_sd(a: list[float], b: list[float]) -> float | None:

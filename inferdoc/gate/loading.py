@@ -64,7 +64,7 @@ def load_policy(path: Path) -> Policy:
         design=DesignPolicy(**sections["design"]),
         comparable=ComparablePolicy(**sections["comparable"]),
         statistics=StatisticsPolicy(**sections["statistics"]),
-        diagnosis=DiagnosisPolicy(**sections["diagnosis"]),
+        diagnosis=DiagnosisPolicy(**sections["diagnosis"], line=_line_of_diagnosis(problems)),
         workload=WorkloadPolicy(**sections["workload"]),
         arms=arms,
         metrics=metrics,
@@ -142,6 +142,12 @@ def _check_comparable(problems: Problems, values: dict[str, Any]) -> None:
             values[group] = tuple(values[group])
         elif homes:
             values[group] = tuple(name for name in getattr(ComparablePolicy(), group) if name not in homes)
+
+
+def _line_of_diagnosis(problems: Problems) -> int | None:
+    """Where a change of the diagnosis was made to count; ``None`` where the file leaves it to the defaults."""
+    given = problems.document.data.get("diagnosis")
+    return problems.line(("diagnosis", "on_diagnosis_change")) if given is not None else None
 
 
 def _arms(problems: Problems) -> dict[Literal["baseline", "candidate"], ArmPolicy]:

@@ -31,24 +31,24 @@ class Match:
         return next(item for item in reversed([*self.baseline, *self.candidate]) if item is not None)
 
 
-def is_budget(metric: MetricPolicy) -> bool:
-    return metric.max_value is not None or metric.min_value is not None
-
-
 def only_budget(metric: MetricPolicy) -> bool:
     """Whether the candidate alone decides it."""
-    return is_budget(metric) and metric.max_regression is None and metric.kind != "exact"
+    return metric.has_budget and metric.max_regression is None and metric.kind != "exact"
 
 
 def match(policy: Policy, base: Sequence[Session], cand: Sequence[Session]) -> list[Match]:
     """The policy's metrics; without any, every measurement that the newest sessions of both have and that can be better
     or worse, for information.
 
+    Args:
+        base: empty where there is no baseline; the policy is then matched with the candidate alone.
+
     Raises:
-        PolicyError: by line, for an id that a side lacks, a unit or a limit that does not fit the measurement.
+        PolicyError: by line, for an id that the newest session of a side lacks, a unit or a limit that does not fit the
+            measurement.
     """
     if not policy.metrics:
-        ids = [id for id in base[-1].measurements if _shown(id, base[-1], cand[-1])]
+        ids = [id for id in base[-1].measurements if _shown(id, base[-1], cand[-1])] if base else []
         metrics: Iterable[MetricPolicy] = [MetricPolicy(id=id, role="info") for id in ids]
     else:
         metrics = policy.metrics
@@ -77,10 +77,9 @@ def _shown(id: str, base: Session, cand: Session) -> bool:
 
 def _match(metric: MetricPolicy, policy: Policy, base: Sequence[Session], cand: Sequence[Session]) -> Match:
     before, after = ([session.measurements.get(metric.id) for session in side] for side in (base, cand))
-    if not any(after):
-        _refuse(metric, policy, f"the candidate has no measurement '{metric.id}'; {_hint(metric.id, cand)}")
-    if not any(before) and not only_budget(metric):
-        _refuse(metric, policy, f"the baseline has no measurement '{metric.id}'; {_hint(metric.id, base)}")
+    _refuse_lost(metric, policy, "candidate", cand)
+    if base and not only_budget(metric):
+        _refuse_lost(metric, policy, "baseline", base)
     found = Match(metric, before, after)
     known = found.known
     items = [item for item in (*before, *after) if item is not None]
@@ -98,9 +97,17 @@ def _match(metric: MetricPolicy, policy: Policy, base: Sequence[Session], cand: 
     return found
 
 
-def _hint(id: str, sessions: Sequence[Session]) -> str:
+def _refuse_lost(metric: MetricPolicy, policy: Policy, name: str, sessions: Sequence[Session]) -> None:
+    """Older sessions that had it say nothing of the newest one, which has lost it."""
+    newest = sessions[-1]
+    if metric.id not in newest.measurements:
+        which = f" in its newest session ({newest.name})" if len(sessions) > 1 else ""
+        _refuse(metric, policy, f"the {name} has no measurement '{metric.id}'{which}; {_hint(metric.id, newest)}")
+
+
+def _hint(id: str, session: Session) -> str:
     """The nearest ids that there are; for a metric of ``gate run``, those that evidence has of it."""
-    there = list(dict.fromkeys(known for session in sessions for known in session.measurements))
+    there = list(session.measurements)
     close = get_close_matches(id, there, n=3, cutoff=0.5)
     if id in RUN_METRICS:
         ending = f".{_STORED_NAMES.get(id, id)}.off"

@@ -14,8 +14,6 @@ from inferdoc.gate.values import near
 
 AMOUNTS = ("max_regression", "floor", "max_value", "min_value")
 LIMITS = ("max_regression", "max_value", "min_value")
-_TIMED = ("s", "tok/s", "requests/s", "currency")
-"""Units of metrics that are never the same twice."""
 
 
 def read_metrics(problems: Problems) -> tuple[MetricPolicy, ...]:
@@ -80,7 +78,7 @@ def _convert(problems: Problems, index: int, values: dict[str, Any], known: Gate
 
 def _check(problems: Problems, path: tuple[str | int, ...], metric: MetricPolicy, known: GateMetric | None) -> None:
     id, exact = metric.id, metric.kind == "exact"
-    if known is not None and exact and known.unit in _TIMED:
+    if known is not None and exact and known.timed:
         problems.add((*path, "kind"), f"{id!r} is timed, so no two runs agree exactly; give max_regression instead")
     elif known is not None and known.kind == "exact" and not exact:
         problems.add((*path, "kind"), f"{id!r} is a count that must be the same on both sides; leave kind out")

@@ -8,7 +8,7 @@ from pathlib import Path
 from inferdoc.devices import RunWatch, Watch, find_device
 from inferdoc.diagnosis import evidence_of_context
 from inferdoc.errors import InputError, PolicyError
-from inferdoc.gate.arms import NAMES, Bench, Name, build, plan_arms
+from inferdoc.gate.arms import NAMES, Bench, Name, build, plan_arms, refuse_one_place
 from inferdoc.gate.calibration import (
     Calibration,
     calibration_path,
@@ -82,6 +82,8 @@ class PairedRun:
         self.policy = policy
         self.progress = progress
         self.folder = Path(policy.path).resolve().parent if policy.path else Path.cwd()
+        if len(commands) > 1:
+            refuse_one_place(policy, self.folder)
         for name in commands:
             build(policy, name, self.folder, output)
         self.device = find_device(policy.workload.device)
@@ -97,7 +99,7 @@ class PairedRun:
         self.pairing = Pairing(self.bench, policy, ids, RunWatch(self.device), progress)
         self.requests = 0
         self.sessions: dict[Name, Session] = {}
-        self.arms: dict[Name, Arm] = {}
+        self.arms = {name: Arm(name=name, model=plan.options.model) for name, plan in self.bench.plans.items()}
         self.comparability = Comparability(status="comparable")
         self.notes: list[str] = []
 
@@ -115,6 +117,8 @@ class PairedRun:
                 settings=arm.config.describe(),
                 notes=[pool, *arm.context.engine_notes],
             )
+        if self.bench.shared and self.bench.configs["baseline"] == self.bench.configs["candidate"]:
+            self.notes.append("both arms are the same model with the same settings: what differs is noise")
         # Both arms run on this device, one after the other: what is not known of it is the same for both.
         fields = self.policy.comparable.model_copy(update={"unknown": "warn"})
         self.comparability = compare_fields(

@@ -51,8 +51,6 @@ class Pairing:
     warmup_runs: int = 0
     saturation: float | None = None
     """Requests per second of the baseline, measured while warming up."""
-    running: Name | None = None
-    """The arm that runs now, or ran last."""
     _started: int = 0
 
     def warm_up(self, names: Sequence[Name] = NAMES) -> None:
@@ -76,7 +74,6 @@ class Pairing:
         return runs
 
     def _saturated(self, name: Name) -> RunResult:
-        self.running = name
         return self.bench.arm(name).serve(None)
 
     @property
@@ -93,7 +90,7 @@ class Pairing:
         rate, saturation = self.open_rate, self.saturation
         if rate is None or saturation is None:
             return None
-        return f"open loop at {rate:.3g} requests/s, {rate / saturation:.2f} of the baseline's saturation"
+        return f"open loop at {rate:.3g} requests/s ({rate / saturation:.2f} of the baseline's saturation)"
 
     def draw(self, count: int, confirming: bool) -> Values:
         """Run `count` fresh pairs.
@@ -154,13 +151,19 @@ class Pairing:
         return Pair(runs, values)
 
     def _run(self, name: Name) -> tuple[ArmRun, dict[str, float | None]]:
-        self.running = name
+        fresh = not self.bench.loaded(name)
         arm = self.bench.arm(name)
+        if fresh:
+            arm.serve(None)
+            self.warmup_runs += 1
         rate = self.open_rate
         saturated = arm.serve(None)
         run = ArmRun(saturated, arm.serve(arm.context.open_arrivals(rate)) if rate is not None else None)
         price = self.policy.cost.per_hour if self.policy.cost else None
-        return run, run_values(self.ids, run, arm, slo=self.policy.workload.slo, price_per_hour=price)
+        values = run_values(self.ids, run, arm, slo=self.policy.workload.slo, price_per_hour=price)
+        del arm
+        self.bench.run_ended(name)
+        return run, values
 
 
 def values_of(pairs: Sequence[Pair], ids: Sequence[str]) -> Values:

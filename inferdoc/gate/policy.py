@@ -75,12 +75,19 @@ class MetricPolicy(_Section):
     """Of a metric that a run does not measure itself: the unit that each of its limits was written in, where one was.
     The limits are in SI; whether the evidence has that unit is for `amounts.check_units` to say."""
 
+    @property
+    def has_budget(self) -> bool:
+        """Whether a limit holds for the candidate's own value, whatever the baseline was."""
+        return self.max_value is not None or self.min_value is not None
+
 
 class DiagnosisPolicy(_Section):
     on_diagnosis_change: Literal["fail", "warn", "ignore"] = "warn"
     budget_s: float | None = None
     """Time for a whole diagnosis of each arm; ``None``: only what the pairs themselves show."""
     questions: tuple[int, ...] = ()
+    line: int | None = None
+    """In the policy file, of what it says of changes."""
 
 
 class WorkloadPolicy(_Section):

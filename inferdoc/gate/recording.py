@@ -94,5 +94,6 @@ def _measurements(
             n=len(known),
             reason=None if known else "no run gave a value",
             load=open_label if needs_open_loop([id]) else "all requests at once",
+            rate=policy.workload.rate if needs_open_loop([id]) else None,
         )
     return measured

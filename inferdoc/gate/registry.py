@@ -14,7 +14,7 @@ class GateMetric:
     """One metric that a run of an arm has a value of.
 
     load: ``saturated`` (every request there at the start), ``open`` (both arms at one absolute arrival schedule), or
-    ``arm`` (of the arm itself, whatever it serves).
+    ``arm`` (of the arm itself, whatever it serves). timed: made with a clock, so that no two runs agree exactly.
     """
 
     id: str
@@ -23,6 +23,7 @@ class GateMetric:
     direction: Direction | None
     load: Literal["saturated", "open", "arm"]
     kind: Kind = "timing"
+    timed: bool = False
     quantile: float | None = None
 
     @property
@@ -34,7 +35,9 @@ class GateMetric:
 def _latencies() -> list[GateMetric]:
     names = {"ttft": "TTFT", "tpot": "TPOT", "itl": "gap between tokens (ITL)", "e2e": "end-to-end latency"}
     return [
-        GateMetric(f"{name}_p{round(q * 100)}", f"{label}, p{round(q * 100)}", "s", "lower", "open", quantile=q)
+        GateMetric(
+            f"{name}_p{round(q * 100)}", f"{label}, p{round(q * 100)}", "s", "lower", "open", timed=True, quantile=q
+        )
         for name, label in names.items()
         for q in (0.5, 0.9, 0.95, 0.99)
     ]
@@ -43,11 +46,13 @@ def _latencies() -> list[GateMetric]:
 RUN_METRICS: dict[str, GateMetric] = {
     metric.id: metric
     for metric in (
-        GateMetric("output_tok_s", "output tokens per second", "tok/s", "higher", "saturated"),
+        GateMetric("output_tok_s", "output tokens per second", "tok/s", "higher", "saturated", timed=True),
         *_latencies(),
-        GateMetric("itl_max", "longest gap between tokens", "s", "lower", "open"),
-        GateMetric("goodput", "requests per second within every SLO", "requests/s", "higher", "open"),
-        GateMetric("live_requests", "requests running at once, time-weighted", "requests", "higher", "saturated"),
+        GateMetric("itl_max", "longest gap between tokens", "s", "lower", "open", timed=True),
+        GateMetric("goodput", "requests per second within every SLO", "requests/s", "higher", "open", timed=True),
+        GateMetric(
+            "live_requests", "requests running at once, time-weighted", "requests", "higher", "saturated", timed=True
+        ),
         GateMetric("hit_rate", "prompt tokens served from the prefix cache", "share", "higher", "saturated"),
         GateMetric("preemptions", "preemptions in a run", "count", "lower", "saturated"),
         GateMetric("kv_tokens_peak", "K/V tokens in use, peak", "tokens", "lower", "saturated"),
@@ -57,7 +62,9 @@ RUN_METRICS: dict[str, GateMetric] = {
         GateMetric("weight_bytes", "weights in memory", "B", "lower", "arm"),
         GateMetric("kv_bytes_per_token", "K/V bytes of a token", "B", "lower", "arm"),
         GateMetric("kv_capacity_tokens", "K/V tokens that fit the memory budget", "tokens", "higher", "arm"),
-        GateMetric("cost_per_million_tokens", "cost of a million output tokens", "currency", "lower", "saturated"),
+        GateMetric(
+            "cost_per_million_tokens", "cost of a million output tokens", "currency", "lower", "saturated", timed=True
+        ),
     )
 }
 

@@ -19,6 +19,7 @@ SCHEMA = Schema(name="inferdoc.gate", version="1.0")
 Role = Literal["fail", "warn", "info"]
 Kind = Literal["timing", "exact"]
 FieldGroup = Literal["must_match", "may_vary", "warn"]
+ChangeKind = Literal["worse", "appeared", "disappeared", "turned off", "turned on", "no longer known", "changed"]
 
 
 class MetricVerdict(StrEnum):
@@ -35,6 +36,11 @@ class MetricVerdict(StrEnum):
     INCONCLUSIVE = "inconclusive"
     ADVISORY = "advisory"
     """Shown, never failing: a difference of stored results without pairing, or one without a limit."""
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails the gate, where the metric's role is to."""
+        return self in (MetricVerdict.REGRESSED, MetricVerdict.BROKEN)
 
 
 class GateVerdict(StrEnum):
@@ -81,11 +87,11 @@ class MetricResult(Contract):
     n: int = 0
     """Pairs that both have a value; of a history, sessions of the candidate."""
     ratio: float | None = None
-    """Hodges-Lehmann on the log scale."""
+    """Hodges-Lehmann on the log scale; 0 where it fell to zero, ``None`` where it rose from there."""
     interval: Interval | None = None
-    """Of `ratio`, two-sided, by inverting the exact test."""
+    """Of `ratio`, two-sided, by inverting the exact test; ``None`` where an end has no finite ratio."""
     p: float | None = None
-    """One-sided, that the candidate is worse."""
+    """One-sided, that the candidate is worse, or beyond its budget."""
     p_adjusted: float | None = None
     limit: float | None = None
     """Largest allowed relative change for the worse, for example 0.05."""
@@ -133,7 +139,7 @@ class DiagnosisChange(Contract):
     question: Question
     technique: str
     title: str
-    kind: Literal["worse", "better", "appeared", "disappeared", "turned off", "turned on", "no longer known", "changed"]
+    kind: ChangeKind
     before: str
     """Conclusion of the baseline, or how the technique was set."""
     after: str
@@ -142,6 +148,7 @@ class DiagnosisChange(Contract):
     text: str
     """One sentence with both pieces of evidence in it."""
     outcome: Literal["fail", "inconclusive", "warn", "info"]
+    policy_line: int | None = None
 
 
 class Exclusion(Contract):
@@ -154,7 +161,7 @@ class Exclusion(Contract):
 class DesignRecord(Contract):
     mode: Literal["paired", "history", "stored"]
     pairs: int = 0
-    """Pairs that count."""
+    """Pairs that count; of a history, sessions of the candidate."""
     planned_pairs: int = 0
     max_pairs: int = 0
     confirm_pairs: int = 0

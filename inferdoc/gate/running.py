@@ -11,18 +11,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from inferdoc.devices import asked_bytes, describe, is_out_of_memory, release
-from inferdoc.diagnosis import collect_evidence
+from inferdoc.diagnosis import INTERRUPTED, collect_evidence, this_tool
 from inferdoc.errors import EXIT_INTERRUPTED, EXIT_INVALID, InputError, InvalidRunError, MeasurementError, PolicyError
-from inferdoc.evidence import Diagnosis
+from inferdoc.evidence import Conclusion, Diagnosis
 from inferdoc.gate.advice import next_step
 from inferdoc.gate.arms import NAMES
-from inferdoc.gate.diagnosis_change import diagnosis_changes, switched_change
-from inferdoc.gate.judging import judge, judge_budget
+from inferdoc.gate.diagnosis_change import diagnosis_changes
+from inferdoc.gate.judging import judge
 from inferdoc.gate.paired_run import PairedRun, check_measurable, metric_series, refuse_stored_mode
 from inferdoc.gate.pairing import values_of
-from inferdoc.gate.policy import MetricPolicy, Policy
+from inferdoc.gate.policy import Policy
 from inferdoc.gate.procedure import Outcome, design_problems, geometric_mean, overall, run_procedure
-from inferdoc.gate.registry import RUN_METRICS
 from inferdoc.gate.result import (
     DesignRecord,
     DiagnosisChange,
@@ -32,7 +31,7 @@ from inferdoc.gate.result import (
     MetricVerdict,
     PolicyRecord,
 )
-from inferdoc.gate.technique import evidence_of_pairs, switched_technique
+from inferdoc.gate.technique import switched_changes
 from inferdoc.progress import Progress
 from inferdoc.rules import diagnose, load_pack
 
@@ -85,13 +84,13 @@ class _Gate:
         return self.run.policy
 
     def measure(self) -> None:
-        """Warm up, then run pairs until `procedure` has decided."""
+        """Load the arms, warm up, then run pairs until `procedure` has decided."""
         run, policy = self.run, self.policy
-        run.prepare()
-        if run.comparability.status == "not comparable":
-            return
-        run.check_noise()
         with self._ending():
+            run.prepare()
+            if run.comparability.status == "not comparable":
+                return
+            run.check_noise()
             run.progress.stage("warming up")
             run.pairing.warm_up()
             self.outcome = run_procedure(metric_series(policy), policy.design, policy.statistics, run.pairing.draw)
@@ -105,7 +104,9 @@ class _Gate:
         except KeyboardInterrupt:
             if not self.run.pairing.pairs:
                 raise
-            self.ended = (GateVerdict.INTERRUPTED, EXIT_INTERRUPTED, "interrupted: what had been measured is here")
+            told = f"; the pairs say: {overall(self._results(), [], self.policy.exit)[2]}" if self.outcome else ""
+            headline = f"interrupted: what had been measured is here{told}"
+            self.ended = (GateVerdict.INTERRUPTED, EXIT_INTERRUPTED, headline)
         except InputError:
             raise
         except (InvalidRunError, MeasurementError) as error:
@@ -125,7 +126,7 @@ class _Gate:
         return f"{type(error).__name__}: {error}; the end of {log}:\n" + "\n".join(tail)
 
     def _failed(self, problem: str) -> None:
-        arm = self.run.pairing.running
+        arm = self.run.bench.current
         headline = f"the {arm} failed: {problem}" if arm else problem
         self.ended = (GateVerdict.INVALID, EXIT_INVALID, headline)
 
@@ -134,34 +135,49 @@ class _Gate:
         policy = self.policy.diagnosis
         if self.outcome is None or policy.on_diagnosis_change == "ignore":
             return
-        run, pack = self.run, load_pack()
-        technique = switched_technique(run.bench)
-        if technique is not None:
-            evidence = evidence_of_pairs(run.bench, technique, run.pairing, run.watch)
-            findings = diagnose(evidence, pack).findings if evidence is not None else []
-            about = [finding for finding in findings if finding.technique == technique.technique]
-            self.changes += [switched_change(finding, on=technique.on, policy=policy) for finding in about[:1]]
-        if policy.budget_s is not None:
-            before, after = self._diagnoses(policy.budget_s)
-            self.changes += diagnosis_changes(before, after, policy)
+        with self._ending():
+            self.changes += switched_changes(self.run, load_pack(), policy)
+            if policy.budget_s is not None:
+                before, after = self._diagnoses(policy.budget_s)
+                self.changes += diagnosis_changes(before, after, policy)
 
     def _diagnoses(self, budget_s: float) -> list[Diagnosis]:
-        """A whole diagnosis of each arm, in the memory that the pairs used."""
-        pack, progress = load_pack(), self.run.progress
-        self.run.bench.close()
+        """A whole diagnosis of each arm, in the memory that the pairs used.
+
+        Raises:
+            MeasurementError: one did not come to its end, so that nothing can be compared.
+            KeyboardInterrupt: interrupted.
+        """
+        pack, progress, bench = load_pack(), self.run.progress, self.run.bench
+        bench.close()
         found: list[Diagnosis] = []
         for name in NAMES:
+            bench.current = name
             progress.stage(f"diagnosing the {name}")
             options = replace(
-                self.run.bench.plans[name].options,
+                bench.plans[name].options,
                 budget_s=budget_s,
                 questions=self.policy.diagnosis.questions,
                 requests=found[0].workload.slice_requests if found else None,  # the same work in both
             )
-            evidence = collect_evidence(
-                options, progress, lambda partial: [r.technique for r in diagnose(partial, pack).recommendations]
-            )
+            try:
+                evidence = collect_evidence(
+                    options, progress, lambda partial: [r.technique for r in diagnose(partial, pack).recommendations]
+                )
+            except InputError as error:
+                raise MeasurementError(f"its diagnosis could not be made: {error}") from None
+            if INTERRUPTED in evidence.run.errors:
+                raise KeyboardInterrupt
+            if evidence.run.errors:
+                raise MeasurementError(f"its diagnosis is {evidence.run.status}: {'; '.join(evidence.run.errors)}")
             found.append(diagnose(evidence, pack))
+        unknown = [
+            str(before.question.number)
+            for before, after in zip(found[0].answers, found[1].answers, strict=True)
+            if before.conclusion is after.conclusion is Conclusion.NOT_MEASURED
+        ]
+        if unknown:
+            self.run.notes.append(f"not measured in either diagnosis: question {', '.join(unknown)}")
         return found
 
     def result(self) -> GateResult:
@@ -172,14 +188,14 @@ class _Gate:
             headline = f"not comparable: {run.comparability.reasons[0]}"
         else:
             verdict, code, headline = self.ended or overall(results, self.changes, policy.exit)
-        base = run.sessions["baseline"]
+        base = run.sessions.get("baseline")
         return GateResult(
-            tool=base.tool,
+            tool=this_tool(),
             started_at=self.started_at,
             duration_s=time.perf_counter() - self.began,
             command=self.command,
             policy=PolicyRecord(path=policy.path, sha256=policy.sha256) if policy.path and policy.sha256 else None,
-            subject=f"{base.subject.model} on {base.workload.source}",
+            subject=f"{base.subject.model} on {base.workload.source}" if base else run.arms["baseline"].model,
             device=run.device.name,
             baseline=run.arms["baseline"],
             candidate=run.arms["candidate"],
@@ -206,8 +222,7 @@ class _Gate:
             judged = judge(filled, statistics=self.policy.statistics, alpha_of_look=0.0, paired=True)
             undecided = {"verdict": MetricVerdict.INCONCLUSIVE, "reason": "the run ended before it was decided"}
             return [result.model_copy(update=undecided) for result in judged]
-        budgets = [_budget(metric, values[metric.id][1]) for metric in self.policy.metrics if _has_budget(metric)]
-        return [*self.outcome.results, *budgets]
+        return [*self.outcome.results, *self.outcome.budgets]
 
     def _design(self) -> DesignRecord:
         design, pairing = self.policy.design, self.run.pairing
@@ -224,12 +239,3 @@ class _Gate:
             load="; ".join(filter(None, ["all requests at once", pairing.open_label])),
             seed=design.seed,
         )
-
-
-def _has_budget(metric: MetricPolicy) -> bool:
-    return metric.max_value is not None or metric.min_value is not None
-
-
-def _budget(metric: MetricPolicy, values: list[float | None]) -> MetricResult:
-    known = RUN_METRICS[metric.id]
-    return judge_budget(metric, known.label, known.unit, known.direction, values)

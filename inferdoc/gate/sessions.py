@@ -48,6 +48,8 @@ class Measured(Contract):
     reason: str | None = None
     load: str | None = None
     """What it was measured under, where it depends on one."""
+    rate: float | None = None
+    """Requests per second of an open loop, where the policy gave it: the same in every session that may be compared."""
 
 
 class Conclusions(Contract):

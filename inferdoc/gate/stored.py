@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from inferdoc.errors import InputError
 from inferdoc.evidence import read_evidence
 from inferdoc.gate.baselines import SCHEMA, read_baseline
 from inferdoc.gate.sessions import Session, session_of
@@ -30,6 +31,8 @@ def _schema_name(file: Path) -> str | None:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+    except RecursionError:
+        raise InputError(f"{file}: nested too deeply to be a stored result; give an evidence.json") from None
     schema = content.get("schema") if isinstance(content, dict) else None
     name = schema.get("name") if isinstance(schema, dict) else None
     return name if isinstance(name, str) else None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Literal
 
-from inferdoc.gate.judging import Series, gated, judge, judge_budget
-from inferdoc.gate.matching import Match, is_budget, only_budget
+from inferdoc.gate.judging import Series, gated, gated_budgets, judge, judge_budget
+from inferdoc.gate.matching import Match, only_budget
 from inferdoc.gate.policy import StatisticsPolicy
 from inferdoc.gate.result import MetricResult, MetricVerdict
 from inferdoc.gate.sessions import Measured
@@ -19,15 +18,12 @@ NOT_DECIDED = "beyond the limit, but one session a side can't tell a change from
 
 def judge_stored(matches: Sequence[Match], statistics: StatisticsPolicy) -> list[MetricResult]:
     """The newest session of each side: exact counts and budgets decide, every other difference is advisory."""
-    results = []
-    for match in matches:
-        if match.metric.kind == "exact":
-            results.append(_exact(match, statistics))
-        elif not only_budget(match.metric):
-            results.append(_advisory(match))
-        if is_budget(match.metric):
-            results.append(_budget(match, match.candidate[-1:]))
-    return results
+    changes = [
+        _exact(match, statistics) if match.metric.kind == "exact" else _advisory(match)
+        for match in matches
+        if not only_budget(match.metric)
+    ]
+    return changes + judge_candidate(matches, statistics, history=False)
 
 
 def judge_history(matches: Sequence[Match], statistics: StatisticsPolicy) -> list[MetricResult]:
@@ -35,10 +31,16 @@ def judge_history(matches: Sequence[Match], statistics: StatisticsPolicy) -> lis
     tested = [match for match in matches if not only_budget(match.metric)]
     series = [_series(match) for match in tested]
     results = judge(series, statistics=statistics, alpha_of_look=statistics.alpha, paired=False)
-    results = [_with_load(result, match) for result, match in zip(results, tested, strict=True)]
     alpha = statistics.alpha / max(1, len(gated(series)))
-    results = [_with_sessions(result, alpha) for result in results]
-    return results + [_budget(match, match.candidate) for match in matches if is_budget(match.metric)]
+    results = [_with_load(_with_sessions(result, alpha), match) for result, match in zip(results, tested, strict=True)]
+    return results + judge_candidate(matches, statistics, history=True)
+
+
+def judge_candidate(matches: Sequence[Match], statistics: StatisticsPolicy, *, history: bool) -> list[MetricResult]:
+    """The budgets, on the candidate alone: its newest session, or all sessions of a history."""
+    budgets = [match for match in matches if match.metric.has_budget]
+    alpha = statistics.alpha / max(1, len(gated_budgets([_series(match) for match in budgets])))
+    return [_budget(match, match.candidate if history else match.candidate[-1:], alpha) for match in budgets]
 
 
 def fewest_sessions(alpha: float) -> int:
@@ -77,7 +79,7 @@ def _value(item: Measured | None) -> float | None:
 
 def _exact(match: Match, statistics: StatisticsPolicy) -> MetricResult:
     newest = Match(match.metric, match.baseline[-1:], match.candidate[-1:])
-    problem = _missing(newest)
+    problem = _missing(newest) or _load_problem([*newest.baseline, *newest.candidate])
     if problem is not None:
         return _result(newest, "exact", MetricVerdict.INCONCLUSIVE, problem)
     series = _series(newest)
@@ -86,14 +88,15 @@ def _exact(match: Match, statistics: StatisticsPolicy) -> MetricResult:
 
 def _advisory(match: Match) -> MetricResult:
     newest = Match(match.metric, match.baseline[-1:], match.candidate[-1:])
-    problem = _missing(newest) or _Loads.of(newest).problem
+    sides = [*newest.baseline, *newest.candidate]
+    problem = _missing(newest) or _load_problem(sides)
     if problem is not None:
         return _result(newest, "regression", MetricVerdict.INCONCLUSIVE, problem)
-    result = _result(newest, "regression", MetricVerdict.ADVISORY, _Loads.of(newest).note)
+    result = _result(newest, "regression", MetricVerdict.ADVISORY, _load_note(sides))
     return result.model_copy(update={"reason": NOT_DECIDED}) if beyond_limit(result) else result
 
 
-def _budget(match: Match, items: Sequence[Measured | None]) -> MetricResult:
+def _budget(match: Match, items: Sequence[Measured | None], alpha: float) -> MetricResult:
     """Of one session by its repeats and their interval; of a history by its sessions."""
     known, newest = match.known, items[-1]
     single = newest if len(items) == 1 else None
@@ -101,10 +104,11 @@ def _budget(match: Match, items: Sequence[Measured | None]) -> MetricResult:
         values, interval = single.values, single.interval
     else:
         values, interval = [_value(item) for item in items], None
-    result = judge_budget(match.metric, known.label, known.unit, known.direction, values, interval)
+    result = judge_budget(match.metric, known.label, known.unit, known.direction, values, interval, alpha=alpha)
     if result.candidate is None and newest is not None and newest.reason:
         return result.model_copy(update={"reason": newest.reason})
-    return result
+    problem = _load_problem(items)
+    return _undecided(result, problem) if problem else result
 
 
 def _result(
@@ -157,39 +161,38 @@ def beyond_limit(result: MetricResult) -> bool:
     return worse - 1 >= limit and abs(after - before) >= (result.floor or 0.0)
 
 
-@dataclass(frozen=True)
-class _Loads:
-    """What the two sides were measured under."""
+def _load_problem(items: Iterable[Measured | None]) -> str | None:
+    """Another kind of load, or another rate that was asked for, is another measurement."""
+    loads = {_load(item): item.load or "not known" for item in items if item is not None}
+    return f"not measured under one load: {_some(list(loads.values()))}" if len(loads) > 1 else None
 
-    baseline: str | None
-    candidate: str | None
 
-    @classmethod
-    def of(cls, match: Match) -> _Loads:
-        before, after = match.baseline[-1], match.candidate[-1]
-        return cls(before.load if before is not None else None, after.load if after is not None else None)
+def _load_note(items: Iterable[Measured | None]) -> str | None:
+    loads = [item.load for item in items if item is not None and item.load is not None and item.rate is None]
+    different = list(dict.fromkeys(loads))
+    return f"each at a rate of its own: {_some(different)}" if len(different) > 1 else None
 
-    @property
-    def problem(self) -> str | None:
-        """Another kind of load is another measurement; the rate behind it may differ."""
-        if self._kind(self.baseline) == self._kind(self.candidate):
-            return None
-        return f"not measured under one load: {self.baseline or 'not known'}, {self.candidate or 'not known'}"
 
-    @property
-    def note(self) -> str | None:
-        if self.baseline == self.candidate or self.problem is not None:
-            return None
-        return f"each at a rate of its own: {self.baseline}, {self.candidate}"
+def _load(item: Measured) -> tuple[str | None, float | None]:
+    """Kind and rate. A rate that follows from the saturation of its own run is no part of it."""
+    if item.rate is not None:
+        return "open loop", item.rate
+    return (item.load.partition(" (")[0] if item.load is not None else None), None
 
-    @staticmethod
-    def _kind(load: str | None) -> str | None:
-        return load.partition(" (")[0] if load is not None else None
+
+def _some(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
+    return ", ".join(texts[:3]) + more
 
 
 def _with_load(result: MetricResult, match: Match) -> MetricResult:
-    """A tested metric whose sides served different loads is not decided."""
-    loads = _Loads.of(match)
-    if loads.problem is not None:
-        return result.model_copy(update={"verdict": MetricVerdict.INCONCLUSIVE, "reason": loads.problem})
-    return result if result.reason else result.model_copy(update={"reason": loads.note})
+    """A tested metric whose sessions served different loads is not decided, and no more sessions would do it."""
+    items = [*match.baseline, *match.candidate]
+    if problem := _load_problem(items):
+        return _undecided(result, problem)
+    return result if result.reason else result.model_copy(update={"reason": _load_note(items)})
+
+
+def _undecided(result: MetricResult, reason: str) -> MetricResult:
+    undecided = {"verdict": MetricVerdict.INCONCLUSIVE, "reason": reason, "pairs_needed": None}
+    return result.model_copy(update=undecided)

@@ -10,38 +10,60 @@ from inferdoc.diagnosis import evidence_of_context
 from inferdoc.engine.engine import RunResult
 from inferdoc.evidence import Evidence
 from inferdoc.gate.arms import Bench, Name
+from inferdoc.gate.diagnosis_change import switched_change, undecided_switch
+from inferdoc.gate.paired_run import PairedRun
 from inferdoc.gate.pairing import Pairing
+from inferdoc.gate.policy import DiagnosisPolicy
+from inferdoc.gate.result import DiagnosisChange
 from inferdoc.probes import all_probes
 from inferdoc.probes.context import ProbeContext
 from inferdoc.probes.metrics import measure, overloaded
 from inferdoc.probes.paired import Measured, Trial, summarise
 from inferdoc.probes.paired import Pair as ProbePair
 from inferdoc.probes.stack import SWITCHES
+from inferdoc.rules import Pack, diagnose
 
 
 @dataclass(frozen=True)
 class Switched:
-    """The one technique in which the arms differ."""
+    """A technique that one arm has on and the other off."""
 
     technique: str
     on: Name
     """The arm that has it on."""
+    alone: bool
+    """Nothing else differs between the arms, so that the pairs show what it does."""
 
 
-def switched_technique(bench: Bench) -> Switched | None:
-    """The technique that the arms switch, where that is all that differs between them."""
-    if not bench.shared:
-        return None
-    baseline, candidate = bench.arm("baseline").config, bench.arm("candidate").config
+def switched_techniques(bench: Bench) -> list[Switched]:
+    """Every technique that the arms switch."""
+    baseline, candidate = bench.configs["baseline"], bench.configs["candidate"]
     different = baseline.difference(candidate)
-    if len(different) != 1:
-        return None
-    (field,) = different
-    before, after = getattr(baseline, field), getattr(candidate, field)
+    found = []
     for technique, (off, on) in SWITCHES.items():
-        if field in off and {before, after} == {off[field], on[field]}:
-            return Switched(technique, "candidate" if after == on[field] else "baseline")
-    return None
+        (field,) = off
+        before, after = getattr(baseline, field), getattr(candidate, field)
+        if before != after and {before, after} == {off[field], on[field]}:
+            alone = bench.shared and different == [field]
+            found.append(Switched(technique, "candidate" if after == on[field] else "baseline", alone))
+    return found
+
+
+def switched_changes(run: PairedRun, pack: Pack, policy: DiagnosisPolicy) -> list[DiagnosisChange]:
+    """What it means for the diagnosis that the arms switch techniques; of the questions that the policy asks."""
+    changes = []
+    for switched in switched_techniques(run.bench):
+        evidence = evidence_of_pairs(run.bench, switched, run.pairing, run.watch) if switched.alone else None
+        findings = diagnose(evidence, pack).findings if evidence is not None else []
+        about = next((finding for finding in findings if finding.technique == switched.technique), None)
+        if about is not None:
+            change = switched_change(about, on=switched.on, policy=policy)
+        else:
+            rule = next(rule for rule in pack.rules if rule.rule.technique == switched.technique)
+            change = undecided_switch(rule.question, switched.technique, rule.rule.title, on=switched.on, policy=policy)
+        if not policy.questions or change.question.number in policy.questions:
+            changes.append(change)
+    return changes
 
 
 def evidence_of_pairs(bench: Bench, switched: Switched, pairing: Pairing, watch: Watch) -> Evidence | None:

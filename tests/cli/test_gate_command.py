@@ -14,8 +14,8 @@ import pytest
 
 from inferdoc import __main__ as entry
 from inferdoc import cli
-from inferdoc.cli import exits
 from inferdoc.cli.exits import Answer
+from inferdoc.logtext import plain
 
 Call = Callable[..., tuple[int, str, str]]
 AGAINST_ITSELF = """schema = 1
@@ -166,9 +166,18 @@ def test_a_reader_that_closes_the_pipe_reads_no_regression(tmp_path: Path) -> No
     assert process.returncode != 1
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full on this system")
+@pytest.mark.parametrize("streams", ["2>/dev/full", "2>&-", "2>&1 >/dev/full | true"])
+def test_an_error_that_cannot_be_told_keeps_its_code(tmp_path: Path, streams: str) -> None:
+    script = f"set -o pipefail; {sys.executable} -m inferdoc gate run -p nowhere.toml {streams}"
+    process = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert process.returncode == 2
+
+
 def test_no_line_of_an_error_is_a_command_to_a_ci_runner() -> None:
-    told = exits.plain("no such file x\n::error::pwned\n  ##[endgroup]\n\x1b[31mred")
-    assert [line.lstrip()[:2] for line in told.splitlines()] == ["no", "| ", "| ", "\\x"]
+    told = plain("no such file x\n::error::pwned\n  ::add-mask::x\nsee ##[group]\n\x1b[31mred")
+    assert not [line for line in told.splitlines() if line.lstrip().startswith("::") or "##[" in line]
+    assert "\x1b" not in told
     assert "pwned" in told
 
 

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from inferdoc import errors
+from inferdoc.gate.arms import refuse_one_place
 from inferdoc.gate.loading import load_policy
 from inferdoc.gate.paired_run import check_measurable, metric_series, refuse_stored_mode
 from inferdoc.gate.procedure import design_problems
@@ -216,6 +217,11 @@ def test_the_policies_load_and_can_decide(examples: Path, name: str) -> None:
     else:
         refuse_stored_mode(policy)
         assert policy.arms["baseline"].command != policy.arms["candidate"].command
+        refuse_one_place(policy, examples)
+        # What the file says of how many metrics may fail: one p of 1/2^n a metric, against half of alpha a look.
+        text = (examples / name).read_text(encoding="utf-8")
+        most = [int(policy.statistics.alpha / 2 * 2**pairs) for pairs in (policy.design.pairs, policy.design.max_pairs)]
+        assert f"8 pairs carry up to {most[0]}, 12 pairs up to {most[1]}." in text
 
 
 def test_the_readme_says_what_each_code_should_do(examples: Path, gitlab: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from inferdoc.gate.policy import BaselinePolicy, DiagnosisPolicy, ExitPolicy, Me
 from inferdoc.gate.result import GateResult, GateVerdict, MetricResult, MetricVerdict
 from inferdoc.gate.sessions import Session, session_of
 from inferdoc.gate.stored_judging import fewest_sessions
+from inferdoc.reports.gate_formatting import design_words
 
 OFF, GAIN = "prefix_caching.saturated.throughput.off", "prefix_caching.saturated.throughput.gain"
 Store = Callable[..., Path]
@@ -249,6 +250,12 @@ def history(runs: Any, name: str, count: int, *, scale: float, seed: int) -> lis
     return [session_of(runs.evidence(run_id=f"{name}{i}", scale=s), None) for i, s in enumerate(scales)]
 
 
+def without(session: Session) -> Session:
+    """The session as if it had not measured the throughput."""
+    kept = {id: item for id, item in session.measurements.items() if id != OFF}
+    return session.model_copy(update={"measurements": kept})
+
+
 HISTORY = BaselinePolicy(mode="history")
 GATED = {"id": OFF, "max_regression": 0.05}
 
@@ -312,41 +319,191 @@ def test_one_unlike_session_in_a_history_makes_it_not_comparable(tmp_path: Path,
     assert outcome(result) == (GateVerdict.NOT_COMPARABLE, 4)
 
 
+def test_a_metric_that_the_newest_session_has_lost_is_an_error(tmp_path: Path, runs: Any) -> None:
+    """Six sessions of the candidate, the two newest without it: the four older ones would keep the budget."""
+    base = write(tmp_path / "base.json", history(runs, "b", 6, scale=1.0, seed=1))
+    sessions = history(runs, "c", 6, scale=1.0, seed=2)
+    for asked in (policy({"id": OFF, "min_value": 350.0}), policy(GATED), policy({"id": OFF, "role": "info"})):
+        asked = asked.model_copy(update={"baseline": HISTORY})
+        cand = write(tmp_path / "cand.json", [*sessions[:4], *map(without, sessions[4:])])
+        with pytest.raises(PolicyError) as caught:
+            compare_stored(base, cand, asked)
+        assert str(caught.value).startswith(
+            f"gate.toml:10: the candidate has no measurement '{OFF}' in its newest session (run c5 of "
+        )
+        assert f"there is {OFF}" not in str(caught.value)
+    swapped = [*map(without, sessions[4:]), *sessions[:4]]
+    with pytest.raises(PolicyError, match=r"the baseline has no measurement .* in its newest session \(run b5"):
+        compare_stored(
+            write(
+                base, [*history(runs, "b", 5, scale=1.0, seed=1), without(history(runs, "b", 6, scale=1, seed=1)[5])]
+            ),
+            write(tmp_path / "cand.json", swapped),
+            policy(GATED, baseline=HISTORY),
+        )
+
+
+@pytest.mark.parametrize("metric", [GATED, {"id": OFF, "min_value": 350.0}])
+def test_a_metric_that_an_older_session_lacks_does_not_pass(tmp_path: Path, runs: Any, metric: dict[str, Any]) -> None:
+    base = write(tmp_path / "base.json", history(runs, "b", 10, scale=1.0, seed=3))
+    sessions = history(runs, "c", 10, scale=1.0, seed=4)
+    asked = policy(metric, baseline=HISTORY)
+    assert compare_stored(base, write(tmp_path / "whole.json", sessions), asked).exit_code == 0
+    cand = write(tmp_path / "cand.json", [*map(without, sessions[:2]), *sessions[2:]])
+    result = compare_stored(base, cand, asked)
+    assert outcome(result) == (GateVerdict.INCONCLUSIVE, 3)
+    (lacking,) = result.results
+    assert lacking.verdict is MetricVerdict.INCONCLUSIVE
+    assert lacking.reason in ("2 of 20 sessions without a value", "2 of 10 repeats without a value")
+
+
+@pytest.mark.parametrize("metric", [GATED, {"id": OFF, "min_value": 380.0}])
+def test_what_the_other_sessions_show_to_be_worse_still_fails(
+    tmp_path: Path, runs: Any, metric: dict[str, Any]
+) -> None:
+    base = write(tmp_path / "base.json", history(runs, "b", 8, scale=1.0, seed=1))
+    sessions = history(runs, "c", 8, scale=1 / 1.2, seed=2)
+    cand = write(tmp_path / "cand.json", [without(sessions[0]), *sessions[1:]])
+    assert compare_stored(base, cand, policy(metric, baseline=HISTORY)).exit_code == 1
+
+
+def test_a_baseline_may_have_begun_before_the_metric(tmp_path: Path, runs: Any) -> None:
+    sessions = history(runs, "b", 12, scale=1.0, seed=3)
+    base = write(tmp_path / "base.json", [*map(without, sessions[:2]), *sessions[2:]])
+    cand = write(tmp_path / "cand.json", history(runs, "c", 10, scale=1.0, seed=4))
+    assert compare_stored(base, cand, policy(GATED, baseline=HISTORY)).exit_code == 0
+
+
+def test_a_history_tells_its_sessions(tmp_path: Path, runs: Any) -> None:
+    base = write(tmp_path / "base.json", history(runs, "b", 8, scale=1.0, seed=1))
+    cand = write(tmp_path / "cand.json", history(runs, "c", 6, scale=1.0, seed=2))
+    result = compare_stored(base, cand, policy(GATED, baseline=HISTORY))
+    assert (result.design.pairs, result.baseline.sessions, result.candidate.sessions) == (6, 8, 6)
+    assert design_words(result.design).startswith("6 sessions of the candidate;")
+
+
+@pytest.mark.parametrize("mode", ["stored", "paired", "history"])
+def test_a_run_is_not_compared_with_itself(store: Store, tmp_path: Path, mode: Any) -> None:
+    asked = policy(GATED, baseline=BaselinePolicy(mode=mode))
+    run = store("same")
+    with pytest.raises(InputError, match=r"run same of .* is in .*same too: a run compared with itself shows nothing"):
+        compare_stored(run, run, asked)
+
+
+def test_json_that_is_nested_too_deeply_is_bad_input(store: Store, tmp_path: Path) -> None:
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100_000 + "]" * 100_000, encoding="utf-8")
+    for sides in ((deep, store("cand")), (store("base"), deep)):
+        with pytest.raises(InputError, match=r"deep\.json: nested too deeply"):
+            compare_stored(*sides, Policy())
+
+
+# --- no baseline yet
+
+
+def at(tmp_path: Path, asked: Policy) -> Policy:
+    """The policy as a file in `tmp_path`, which keeps its baseline in ``base.json`` beside it."""
+    kept = asked.baseline.model_copy(update={"path": "base.json"})
+    return asked.model_copy(update={"path": str(tmp_path / "gate.toml"), "baseline": kept})
+
+
+RECORD = BaselinePolicy(missing="record")
+HOLDS, BROKEN = {"id": OFF, "min_value": 350.0}, {"id": OFF, "min_value": 500.0}
+
+
 def test_a_missing_baseline_is_exit_4_or_is_recorded_by_policy(store: Store, tmp_path: Path) -> None:
     cand, place = store("cand"), tmp_path / "base.json"
     with pytest.raises(NotComparableError, match=r"base\.json: there is no baseline\. Record one with"):
-        compare_stored(place, cand, policy(GATED))
-    recording = policy(GATED, baseline=BaselinePolicy(missing="record"))
-    result = compare_stored(place, cand, recording)
+        compare_stored(None, cand, at(tmp_path, policy(GATED)))
+    recording = at(tmp_path, policy(GATED, HOLDS, baseline=RECORD))
+    result = compare_stored(None, cand, recording)
     assert outcome(result) == (GateVerdict.RECORDED, 0)
+    assert [(item.rule, item.verdict) for item in result.results] == [("budget", MetricVerdict.PASS)]
     (session,) = read_baseline(place).sessions
     assert session.run_id == "cand"
     assert session.diagnosis is not None
-    assert outcome(compare_stored(place, cand, recording)) == (GateVerdict.PASSED, 0)
+    assert outcome(compare_stored(None, store("next"), recording)) == (GateVerdict.PASSED, 0)
 
 
 def test_the_policy_knows_the_place_of_the_baseline(store: Store, tmp_path: Path) -> None:
     cand = store("cand")
-    asked = policy(GATED, baseline=BaselinePolicy(missing="record")).model_copy(
-        update={"path": str(tmp_path / "ci" / "gate.toml")}
-    )
+    asked = policy(GATED, baseline=RECORD).model_copy(update={"path": str(tmp_path / "ci" / "gate.toml")})
     assert compare_stored(None, cand, asked).verdict is GateVerdict.RECORDED
     made = read_baseline(tmp_path / "ci" / f".inferdoc/baselines/{'w' * 12}/{'e' * 12}.json").sessions[0]
     assert baseline_path(asked, made).exists()
 
 
-def test_a_mistyped_path_is_not_recorded_as_a_baseline(store: Store, tmp_path: Path) -> None:
-    recording = policy(GATED, baseline=BaselinePolicy(missing="record"))
-    for mistyped in (tmp_path / "bsae", tmp_path / "bsae" / "evidence.json"):
-        with pytest.raises(NotComparableError):
-            compare_stored(mistyped, store(f"c{len(str(mistyped))}"), recording)
-    assert not (tmp_path / "bsae").exists()
+@pytest.mark.parametrize("missing", ["error", "record"])
+@pytest.mark.parametrize("name", ["bsae.json", "bsae", "bsae/evidence.json"])
+def test_a_baseline_that_is_named_and_not_there_is_bad_input(
+    store: Store, tmp_path: Path, missing: Any, name: str
+) -> None:
+    asked = policy(GATED, baseline=BaselinePolicy(missing=missing))
+    with pytest.raises(InputError, match=r"bsae.* cannot be read"):
+        compare_stored(tmp_path / name, store("cand"), asked)
+    assert [path.name for path in tmp_path.iterdir()] == ["cand"]
+
+
+@pytest.mark.parametrize("missing", ["error", "record"])
+def test_a_broken_budget_needs_no_baseline_and_nothing_is_recorded(store: Store, tmp_path: Path, missing: Any) -> None:
+    asked = at(tmp_path, policy(GATED, BROKEN, baseline=BaselinePolicy(missing=missing)))
+    result = compare_stored(None, store("cand"), asked)
+    assert outcome(result) == (GateVerdict.REGRESSED, 1)
+    (broken,) = result.results
+    assert (broken.rule, broken.verdict, broken.policy_line) == ("budget", MetricVerdict.BROKEN, 11)
+    assert "there is no baseline" in result.comparability.reasons[0]
+    assert (result.baseline.sessions, result.candidate.sessions) == (0, 1)
+    assert GateResult.model_validate_json(result.model_dump_json(by_alias=True)) == result
+    assert not (tmp_path / "base.json").exists()
+
+
+def test_a_budget_that_only_warns_lets_the_run_be_recorded(store: Store, tmp_path: Path) -> None:
+    asked = at(tmp_path, policy({**BROKEN, "role": "warn"}, baseline=RECORD))
+    assert outcome(compare_stored(None, store("cand"), asked)) == (GateVerdict.RECORDED, 0)
+
+
+@pytest.mark.parametrize(
+    ("metric", "cand"),
+    [
+        ({"id": OFF, "min_value": 400.0}, {}),  # between its repeats
+        ({"id": "prefix.measured_hit_rate", "min_value": 0.5}, {"hit_rate": None}),  # not measured
+    ],
+)
+def test_a_budget_that_is_not_known_to_hold_records_nothing(
+    store: Store, tmp_path: Path, metric: dict[str, Any], cand: dict[str, Any]
+) -> None:
+    run = store("cand", **cand)
+    result = compare_stored(None, run, at(tmp_path, policy(metric, baseline=RECORD)))
+    assert result.exit_code in (3, 4)
+    assert not (tmp_path / "base.json").exists()
+    with pytest.raises(NotComparableError):
+        compare_stored(None, run, at(tmp_path, policy(metric)))
+
+
+@pytest.mark.parametrize("missing", ["error", "record"])
+def test_ids_are_checked_without_a_baseline_too(store: Store, tmp_path: Path, missing: Any) -> None:
+    asked = at(tmp_path, policy(GATED, {"id": "prefix.mistyped"}, baseline=BaselinePolicy(missing=missing)))
+    with pytest.raises(PolicyError, match=r"gate\.toml:11: the candidate has no measurement 'prefix\.mistyped'"):
+        compare_stored(None, store("cand"), asked)
+    assert not (tmp_path / "base.json").exists()
+
+
+def test_a_run_without_a_diagnosis_is_no_baseline_for_a_policy_that_gates_it(tmp_path: Path, runs: Any) -> None:
+    cand = write(tmp_path / "cand.json", [session_of(runs.evidence(), None)])
+    gates = DiagnosisPolicy(on_diagnosis_change="fail", line=30)
+    with pytest.raises(PolicyError, match=r"gate\.toml:30: .*cand\.json holds no diagnosis"):
+        compare_stored(None, cand, at(tmp_path, policy(GATED, baseline=RECORD, diagnosis=gates)))
+    assert not (tmp_path / "base.json").exists()
 
 
 def test_a_run_that_is_not_clean_is_not_recorded_in_passing(store: Store, tmp_path: Path) -> None:
-    cand = store("cand", run={"status": "partial"})
+    recording = at(tmp_path, policy(GATED, baseline=RECORD))
     with pytest.raises(InvalidRunError, match="the run is partial"):
-        compare_stored(tmp_path / "base.json", cand, policy(GATED, baseline=BaselinePolicy(missing="record")))
+        compare_stored(None, store("partial", run={"status": "partial"}), recording)
+    invalid = Validity(status="invalid", checks=[Check(name="clocks", passed=False, text="throttled")])
+    result = compare_stored(None, store("invalid", validity=invalid), recording)
+    assert outcome(result) == (GateVerdict.INVALID, 5)
+    assert not (tmp_path / "base.json").exists()
 
 
 def test_the_result_is_a_gate_json(store: Store) -> None:

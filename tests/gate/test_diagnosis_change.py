@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Any, get_args
 
 import pytest
 
@@ -20,7 +21,7 @@ from inferdoc.evidence import (
 )
 from inferdoc.gate.diagnosis_change import diagnosis_changes, switched_change
 from inferdoc.gate.policy import DiagnosisPolicy
-from inferdoc.gate.result import DiagnosisChange
+from inferdoc.gate.result import ChangeKind, DiagnosisChange
 from inferdoc.gate.sessions import Conclusions
 from inferdoc.rules import diagnose, load_pack
 
@@ -182,9 +183,49 @@ def test_a_rule_that_is_gone_is_no_longer_known() -> None:
     assert (change.kind, change.outcome, change.after) == ("no longer known", "inconclusive", "not measured")
 
 
+@pytest.mark.parametrize("before", [finding(C.INCONCLUSIVE), finding(C.NOT_MEASURED, gain(1.04, 0.99, 1.09)), None])
+def test_a_recommendation_that_appeared_where_nothing_was_known_warns(before: Finding | None) -> None:
+    old = side(before) if before is not None else side()
+    new = side(finding(C.RECOMMENDED, gain(*PAYS)))
+    change = only(old, new)
+    assert (change.kind, change.outcome, change.after) == ("appeared", "inconclusive", "recommended")
+    assert change.text.endswith(f"; it was {change.before} before, so nothing shows that it changed")
+    assert (only(old, new, WARN).kind, only(old, new, WARN).outcome) == ("appeared", "warn")
+    assert diagnosis_changes(old, new, IGNORE) == []
+
+
+def test_an_answer_that_appeared_where_nothing_was_known_warns() -> None:
+    old, new = (
+        Conclusions(
+            answers=[QuestionAnswer(question=Question.TOKEN_LATENCY, conclusion=conclusion, text="So it is.")],
+            findings=[],
+            recommendations=[],
+        )
+        for conclusion in (C.NOT_MEASURED, C.RECOMMENDED)
+    )
+    assert (only(old, new, WARN).kind, only(old, new, WARN).outcome) == ("appeared", "warn")
+    assert only(old, new).outcome == "inconclusive"
+
+
+def test_every_change_has_the_line_of_the_policy() -> None:
+    policy = DiagnosisPolicy(on_diagnosis_change="fail", line=30)
+    change = only(side(finding(C.RECOMMENDED, gain(*PAYS))), side(finding(C.DOES_NOT_PAY, gain(*DOES_NOT))), policy)
+    assert change.policy_line == 30
+    assert switched_change(finding(C.RECOMMENDED, gain(*PAYS)), on="baseline", policy=policy).policy_line == 30
+
+
+def test_every_kind_of_change_is_one_that_is_made() -> None:
+    """The contract names no kind that nothing can produce."""
+    made = {"turned off", "turned on"}
+    for before, after in itertools.product(C, C):
+        made |= {c.kind for c in diagnosis_changes(side(finding(before)), side(finding(after)), FAIL)}
+    assert made == set(get_args(ChangeKind))
+
+
 def test_what_became_known_and_what_was_and_stays_unneeded_is_for_information() -> None:
-    learnt = only(side(finding(C.INCONCLUSIVE)), side(finding(C.RECOMMENDED, gain(*PAYS))))
-    assert (learnt.kind, learnt.outcome) == ("changed", "info")
+    for conclusion in (C.NOT_NEEDED, C.DOES_NOT_PAY):
+        learnt = only(side(finding(C.INCONCLUSIVE)), side(finding(conclusion, gain(*DOES_NOT))))
+        assert (learnt.kind, learnt.outcome) == ("changed", "info")
     other_no = only(side(finding(C.NOT_NEEDED)), side(finding(C.DOES_NOT_PAY, gain(*DOES_NOT))))
     assert (other_no.kind, other_no.outcome) == ("changed", "info")
     assert diagnosis_changes(side(finding(C.INCONCLUSIVE)), side(finding(C.NOT_MEASURED)), FAIL) == []
@@ -210,6 +251,26 @@ def test_one_entry_a_technique_the_gravest_first() -> None:
         ("max_num_seqs", "info"),
     ]
     assert changes[0].title == "Prefix caching"
+
+
+def test_the_gravest_stands_first_where_its_technique_has_lesser_changes_too() -> None:
+    """A technique that fails and, by another rule, is for information: a warning of another one comes after it."""
+    facts = {C.RECOMMENDED: PAYS, C.DOES_NOT_PAY: DOES_NOT, C.NOT_NEEDED: DOES_NOT}
+
+    def of(first: Conclusion, second: Conclusion, other: Conclusion) -> Conclusions:
+        return side(
+            finding(first, *([gain(*facts[first])] if first in facts else [])),
+            finding(second, rule_id="caching-memory"),
+            finding(other, rule_id="batch", technique="max_num_seqs", question=Question.OUTPUT_VARIANCE),
+        )
+
+    changes = diagnosis_changes(
+        of(C.RECOMMENDED, C.NOT_NEEDED, C.RECOMMENDED), of(C.DOES_NOT_PAY, C.DOES_NOT_PAY, C.INCONCLUSIVE), FAIL
+    )
+    assert [(change.technique, change.outcome) for change in changes] == [
+        ("prefix_caching", "fail"),
+        ("max_num_seqs", "inconclusive"),
+    ]
 
 
 def test_an_answer_that_changed_without_a_finding_is_told() -> None:

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inferdoc.evidence import Interval
-from inferdoc.gate.judging import Series, judge, judge_budget
+from inferdoc.gate.judging import Series, judge, judge_budget, judge_budgets
 from inferdoc.gate.policy import MetricPolicy, StatisticsPolicy
 from inferdoc.gate.result import MetricResult, MetricVerdict
 from inferdoc.rank_tests import detectable, mann_whitney_p, shift_estimate, signed_rank_p
@@ -109,9 +109,20 @@ def test_a_relative_change_below_the_floor_passes():
 def test_a_floor_of_throughput_is_in_its_own_unit():
     before, after = 100 * noisy(seed=1), 90 * noisy(seed=2)
     verdicts = [one(before, after, direction="higher", floor=floor).verdict for floor in (5.0, 20.0, 150.0)]
-    assert verdicts == [V.REGRESSED, V.PASS, V.PASS]
+    assert verdicts == [V.REGRESSED, V.PASS, V.INCONCLUSIVE]
     # 20 of 100 tok/s less are 1.25 times as long; 18 less, 1.22 times, are ruled out.
     assert one([100.0] * 8, [82.0] * 8, direction="higher", floor=20.0).verdict is V.PASS
+
+
+@pytest.mark.parametrize("floor", [100.0, 150.0])
+@pytest.mark.parametrize("after", [100.0, 82.0, 130.0, 0.1])
+def test_a_floor_that_no_fall_could_reach_passes_nothing(floor, after):
+    result = one([100.0] * 8, [after] * 8, direction="higher", floor=floor)
+    assert (result.verdict, result.reason) == (V.INCONCLUSIVE, "the floor is above the baseline")
+    zero = one([0.0] * 8, [0.0] * 8, direction="higher", floor=floor)
+    assert (zero.verdict, zero.reason) == (V.INCONCLUSIVE, "the floor is above the baseline")
+    assert one([0.0] * 8, [0.0] * 8, floor=floor).verdict is V.PASS
+    assert one([100.0] * 8, [101.0] * 8, floor=floor).verdict is V.PASS
 
 
 def test_a_change_near_the_floor_is_inconclusive():
@@ -123,15 +134,113 @@ def test_a_change_near_the_floor_is_inconclusive():
 
 
 @pytest.mark.parametrize("direction", ["lower", "higher"])
-def test_values_of_zero_pass_when_all_are_equal_and_else_decide_nothing(direction):
+def test_values_of_zero_pass_when_all_are_equal_and_values_below_zero_decide_nothing(direction):
     equal = one([0.0] * 8, [0.0] * 8, direction=direction)
     assert (equal.verdict, equal.ratio, equal.p) == (V.PASS, None, None)
     assert equal.reason == "every value is the same"
-    for baseline, candidate in (([0.0] * 8, [0.5] * 8), ([0.5] * 8, [0.0] * 8), ([1.0] * 7 + [-1.0], [1.0] * 8)):
-        result = one(baseline, candidate, direction=direction)
-        assert (result.verdict, result.ratio) == (V.INCONCLUSIVE, None)
-        assert "no ratio" in result.reason
+    result = one([1.0] * 7 + [-1.0], [1.0] * 8, direction=direction)
+    assert (result.verdict, result.ratio) == (V.INCONCLUSIVE, None)
+    assert "no ratio" in result.reason
     assert one([0.0] * 3, [0.0] * 3).verdict is V.INCONCLUSIVE
+
+
+def finite(result: MetricResult) -> MetricResult:
+    """As gate.json holds it: a number that is not finite would come back as null."""
+    text = result.model_dump_json()
+    assert MetricResult.model_validate_json(text) == result
+    assert "inf" not in text.lower().replace("inferdoc", "")
+    return result
+
+
+@pytest.mark.parametrize(
+    ("direction", "before", "after", "verdict", "ratio", "reason"),
+    [
+        ("higher", 10.0, 0.0, V.REGRESSED, 0.0, "fell to 0 in 8 of 8 pairs"),
+        ("lower", 0.0, 100.0, V.REGRESSED, None, "rose from 0 in 8 of 8 pairs"),
+        ("higher", 0.0, 10.0, V.IMPROVED, None, "rose from 0 in 8 of 8 pairs"),
+        ("lower", 100.0, 0.0, V.IMPROVED, 0.0, "fell to 0 in 8 of 8 pairs"),
+    ],
+)
+def test_a_change_to_or_from_zero_is_beyond_every_ratio(direction, before, after, verdict, ratio, reason):
+    result = finite(one([before] * 8, [after] * 8, direction=direction))
+    assert (result.verdict, result.ratio, result.reason) == (verdict, ratio, reason)
+    assert result.p == (1 / 256 if verdict is V.REGRESSED else 1.0)
+    assert (result.interval is None) == (ratio is None)
+    if result.interval is not None:
+        assert (result.interval.low, result.interval.high) == (0.0, 0.0)
+
+
+def test_pairs_that_reach_zero_have_the_highest_ranks():
+    """By hand: the one gain is the smallest of seven changes, so T+ is all ranks but the first."""
+    before = [5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0]
+    some = one(before, [5.05, 4.9, 4.8, 4.7, 0.0, 0.0, 0.0], direction="higher")
+    assert some.p == 2 / 2**7
+    assert some.reason == "fell to 0 in 3 of 7 pairs"
+    assert some.verdict is V.REGRESSED
+    one_zero = one(before, [5.01, 5.02, 5.03, 5.04, 5.05, 5.06, 0.0], direction="higher")
+    assert one_zero.p == signed_rank_p([-1, -2, -3, -4, -5, -6, 7])
+    assert one_zero.verdict is V.INCONCLUSIVE
+    assert one_zero.reason.endswith("fell to 0 in 1 of 7 pairs")
+    balanced = one([0.0, 4.0] * 4, [4.0, 0.0] * 4, direction="higher")
+    assert balanced.p == signed_rank_p([1.0, -1.0] * 4)
+    assert balanced.verdict is V.INCONCLUSIVE
+    assert balanced.reason.endswith("fell to 0 in 4 of 8 pairs, rose from 0 in 4 of 8 pairs")
+
+
+def test_two_zeros_are_no_change():
+    rare = finite(one([0.0] * 8, [0.0] * 7 + [3.0]))
+    assert rare.p == signed_rank_p([0.0] * 7 + [1.0])
+    assert (rare.verdict, rare.ratio) == (V.INCONCLUSIVE, 1.0)
+    assert rare.reason == "a change without a finite ratio is not ruled out; rose from 0 in 1 of 8 pairs"
+    # The bound of the change is the sixth largest of the 36 means of two pairs (P(T+ <= 5) = 10/256): 1.5.
+    assert [one([0.0] * 8, [0.0] * 7 + [3.0], floor=floor).verdict for floor in (1.4, 1.6)] == [V.INCONCLUSIVE, V.PASS]
+
+
+def test_a_rise_from_zero_fails_only_from_the_floor_on():
+    verdicts = [one([0.0] * 8, [value] * 8, floor=10.0).verdict for value in (1.0, 9.9, 10.0, 11.0)]
+    assert verdicts == [V.PASS, V.PASS, V.REGRESSED, V.REGRESSED]
+    near = one([0.0] * 8, [9.0, 9.0, 9.0, 9.0, 11.0, 11.0, 11.0, 11.0], floor=10.5)
+    assert near.verdict is V.INCONCLUSIVE
+    assert "less than the floor" in near.reason
+    falls = [one([value] * 8, [0.0] * 8, direction="higher", floor=0.1).verdict for value in (0.2, 0.05)]
+    assert falls == [V.REGRESSED, V.INCONCLUSIVE]
+
+
+@pytest.mark.parametrize("direction", ["lower", "higher"])
+@pytest.mark.parametrize(("before", "after"), [(1e-300, 1e300), (1e300, 1e-300), (5e-324, 1.7e308), (1.7e308, 5e-324)])
+@pytest.mark.parametrize("paired", [True, False])
+def test_values_at_the_ends_of_floating_point_are_judged(direction, before, after, paired):
+    worse = (after > before) == (direction == "lower")
+    result = finite(one([before] * 8, [after] * 8, direction=direction, paired=paired, floor=None))
+    assert result.verdict is (V.REGRESSED if worse else V.IMPROVED)
+    assert result.ratio == (None if after > before else 0.0)
+    assert ("too far apart" in (result.reason or "")) == (after > before)
+    mixed = finite(one([1.0] * 8, [before, after] * 4, direction=direction, paired=paired, floor=1.0))
+    assert mixed.verdict is V.INCONCLUSIVE
+    assert len(mixed.reason) < 150
+    assert mixed.min_detectable is None or math.isfinite(mixed.min_detectable)
+    assert one([before] * 8, [before] * 8, direction=direction, floor=1e300).verdict in (V.PASS, V.INCONCLUSIVE)
+
+
+@pytest.mark.parametrize("gap", [([1.0], [None]), ([None], [1.0]), ([None], [None])])
+def test_what_lacks_a_value_in_some_pair_does_not_pass(gap):
+    """No value is no physical cause: it may be what got worse."""
+    for scale, whole in ((1.0, V.PASS), (0.9, V.IMPROVED), (1.2, V.REGRESSED)):
+        before, after = [*noisy(seed=1, sd=0.001)], [*noisy(scale, seed=2, sd=0.001)]
+        assert one(before, after).verdict is whole
+        result = one([*before, *gap[0]], [*after, *gap[1]])
+        assert result.verdict is (V.REGRESSED if whole is V.REGRESSED else V.INCONCLUSIVE)
+        assert (result.reason, result.pairs_needed) == ("1 of 9 pairs without a value", None)
+    equal = one([0.0] * 8 + gap[0], [0.0] * 8 + gap[1])
+    assert (equal.verdict, equal.reason) == (V.INCONCLUSIVE, "every value is the same; 1 of 9 pairs without a value")
+
+
+def test_a_session_of_the_candidate_without_a_value_does_not_pass_and_one_of_the_baseline_hides_nothing():
+    before, after = [*noisy(n=8, seed=1)], [*noisy(n=8, seed=2)]
+    assert one(before, after, paired=False).verdict is V.PASS
+    assert one([*before, None], after, paired=False).verdict is V.PASS
+    assert one(before, [*after, None], paired=False).verdict is V.INCONCLUSIVE
+    assert one(before, [*noisy(1.2, seed=2), None], paired=False).verdict is V.REGRESSED
 
 
 def test_a_pair_with_a_missing_value_does_not_count_in_either_arm():
@@ -240,7 +349,8 @@ def test_exact_counts_must_be_equal_in_every_pair():
     assert exact([None], [3.0]).verdict is V.INCONCLUSIVE
     assert exact([], []).verdict is V.INCONCLUSIVE
     partly = exact([640.0, None], [640.0, 639.0])
-    assert (partly.verdict, partly.reason) == (V.PASS, "1 of 2 pairs without a value")
+    assert (partly.verdict, partly.reason) == (V.INCONCLUSIVE, "1 of 2 pairs without a value")
+    assert exact([640.0, None], [639.0, 639.0]).verdict is V.REGRESSED
 
 
 def test_exact_counts_of_histories_must_be_one_count():
@@ -311,6 +421,7 @@ def test_the_unit_changes_nothing(pairs, power, paired):
 
 
 @given(st.integers(1, 1000), st.integers(1, 1000), st.integers(1, 1000))
+@example(a=3, b=2, times=7)
 def test_a_change_and_its_reverse_tie_at_every_size(a, b, times):
     result = one([a, times * b] * 4, [b, times * a] * 4)
     assert result.p == (1.0 if a == b else signed_rank_p([1.0, -1.0] * 4))
@@ -379,3 +490,69 @@ def test_a_budget_without_a_value_is_never_kept():
         result = budget(values, max_value=1.0)
         assert (result.verdict, result.reason) == (V.INCONCLUSIVE, "not measured")
     assert budget([1.0, None], max_value=2.0).reason == "1 of 2 repeats without a value"
+
+
+@pytest.mark.parametrize("known", [[1.0], [1.0] * 7])
+def test_a_budget_is_kept_only_where_every_repeat_has_a_value(known):
+    values = known + [None] * (8 - len(known))
+    kept = budget(values, max_value=2.0)
+    assert kept.verdict is V.INCONCLUSIVE
+    assert kept.reason == f"{8 - len(known)} of 8 repeats without a value"
+    assert budget(values, kind="exact", max_value=2.0).verdict is V.INCONCLUSIVE
+    assert budget([1.0, None], Interval(low=0.9, high=1.1, method="x"), max_value=2.0).verdict is V.INCONCLUSIVE
+
+
+def test_a_budget_may_be_broken_by_the_repeats_that_have_a_value():
+    assert budget([3.0] * 7 + [None], max_value=2.0).verdict is V.BROKEN
+    assert budget([3.0] + [None] * 7, kind="exact", max_value=2.0).verdict is V.BROKEN
+    assert budget([3.0] + [None] * 7, max_value=2.0).verdict is V.INCONCLUSIVE  # one value, of eight
+
+
+def budgets(*limits: dict[str, Any], alpha: float = 0.025, above: int = 8, n: int = 8) -> list[MetricResult]:
+    """Of metrics that are above 1 in so many of n repeats."""
+    values = [2.0] * above + [0.5] * (n - above)
+    policies = [{"id": f"b{i}", **limit} for i, limit in enumerate(limits)]
+    rows = [Series(MetricPolicy(**p), p["id"], "s", "lower", p.get("kind", "timing"), [], values) for p in policies]
+    return judge_budgets(rows, alpha_of_look=alpha)
+
+
+def test_budgets_that_may_fail_share_alpha_by_holm():
+    """All 8 beyond: p = 1/256. Six of them make 6/256 = 2.3%, seven 2.7%."""
+    most = {"max_value": 1.0}
+    six, seven = budgets(*[most] * 6), budgets(*[most] * 7)
+    assert [result.verdict for result in six] == [V.BROKEN] * 6
+    assert [(result.p, result.p_adjusted) for result in six] == [(1 / 256, 6 / 256)] * 6
+    assert [result.verdict for result in seven] == [V.INCONCLUSIVE] * 7
+    assert seven[0].reason == "beyond the limit, but noise may explain it (p 0.027 > 0.025)"
+    alone = budgets(most, above=7)[0]
+    assert (alone.p, alone.verdict) == (9 / 256, V.INCONCLUSIVE)
+    assert budgets(most, above=7, alpha=0.05)[0].verdict is V.BROKEN
+    assert budgets(most, above=0)[0].verdict is V.PASS
+
+
+def test_budgets_that_warn_and_counts_are_no_part_of_the_family():
+    most = {"max_value": 1.0}
+    many = [{**most, "role": "warn"}] * 10 + [{**most, "kind": "exact"}] * 10
+    assert [result.verdict for result in budgets(most, *many)] == [V.BROKEN] * 21
+    assert budgets(most, *many)[0].p_adjusted == 1 / 256
+    assert budgets({**most, "role": "warn"}, above=7)[0].verdict is V.BROKEN  # alone, at 5%
+    assert budgets(most, {"max_regression": 0.1})[1:] == []
+
+
+def test_a_budget_with_two_limits_is_tested_twice():
+    (result,) = budgets({"max_value": 1.0, "min_value": 0.1})
+    assert (result.p, result.verdict) == (2 / 256, V.BROKEN)
+    (below,) = budgets({"max_value": 3.0, "min_value": 2.5})
+    assert (below.p, below.verdict) == (2 / 256, V.BROKEN)
+
+
+def test_four_repeats_break_no_budget_that_may_fail():
+    (result,) = budgets({"max_value": 1.0}, above=4, n=4, alpha=0.05)
+    assert (result.p, result.verdict) == (1 / 16, V.INCONCLUSIVE)
+
+
+def test_a_share_of_alpha_makes_a_lone_budget_stricter():
+    policy = MetricPolicy(id="error_rate", max_value=1.0)
+    values = [2.0] * 6
+    for alpha, verdict in ((0.05, V.BROKEN), (1 / 64, V.BROKEN), (0.01, V.INCONCLUSIVE)):
+        assert judge_budget(policy, "errors", "share", "lower", values, alpha=alpha).verdict is verdict

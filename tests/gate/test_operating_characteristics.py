@@ -72,7 +72,7 @@ def test_a_slowdown_of_10_percent_fails_and_is_named(slowed):
     for seed in range(100):
         outcome, code, headline = session(seed, {slowed: 1.10})
         if code == 1:
-            assert f"metric {slowed[1:]} " in headline
+            assert f"metric {slowed[1:]} " in headline.lower()
             regressed = [result.metric for result in outcome.results if result.verdict is MetricVerdict.REGRESSED]
             assert regressed == [slowed]
             found += 1
@@ -85,6 +85,35 @@ def test_in_noise_too_large_for_the_limit_the_gate_says_that_it_cannot_tell():
     codes = Counter(session(seed, sd=0.10)[1] for seed in range(60))
     assert codes[3] >= 57
     assert codes[1] <= 1
+
+
+def budget_session(seed: int, limits: int, design: DesignPolicy, shift: float = 0.0) -> int:
+    """Exit code of a gate of budgets alone, at the true median of the candidate where `shift` is 0 (log harm)."""
+    rng = np.random.default_rng(seed)
+    budgets = [
+        Series(MetricPolicy(id=f"b{i}", max_value=1.0), f"budget {i}", "s", "lower", "timing") for i in range(limits)
+    ]
+
+    def draw(count: int, confirming: bool) -> Values:
+        return {one.metric.id: ([None] * count, np.exp(rng.normal(shift, REPEAT, count)).tolist()) for one in budgets}
+
+    outcome = run_procedure(budgets, design, StatisticsPolicy(), draw)
+    return overall([*outcome.results, *outcome.budgets], [], ExitPolicy())[1]
+
+
+@pytest.mark.parametrize("limits", [1, 3, 8])
+@pytest.mark.parametrize("max_pairs", [8, 12])
+def test_budgets_that_the_true_median_just_keeps_fail_together_in_at_most_alpha(limits, max_pairs):
+    """600 gates, and three standard errors. One at a time at 5% a look, eight of them fail in 30% or more."""
+    design = DesignPolicy(pairs=8, max_pairs=max_pairs)
+    codes = Counter(budget_session(seed, limits, design) for seed in range(600))
+    assert codes[1] / 600 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 600)
+    assert codes[0] + codes[1] + codes[3] == 600
+
+
+def test_a_budget_that_is_surely_broken_fails_among_eight():
+    """Four standard deviations beyond."""
+    assert all(budget_session(seed, 8, DesignPolicy(), shift=4 * REPEAT) == 1 for seed in range(60))
 
 
 # The specification's table (REPORT_AND_GATE, section 2, "Simulated"), in percent of sessions. For 5, 8 and 10 repeats;

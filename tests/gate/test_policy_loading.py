@@ -171,7 +171,11 @@ per_hour = 2
     assert policy.comparable.may_vary == ("engine.version", "engine.flags", "source.commit")
     assert (policy.comparable.warn, policy.comparable.unknown) == ((), "warn")
     assert (policy.statistics.alpha, policy.statistics.interval) == (0.01, 0.9)
-    assert policy.diagnosis.model_dump() == {"on_diagnosis_change": "fail", "budget_s": 180.0, "questions": (2, 3)}
+    assert policy.diagnosis.model_dump(exclude={"line"}) == {
+        "on_diagnosis_change": "fail",
+        "budget_s": 180.0,
+        "questions": (2, 3),
+    }
     workload = policy.workload
     assert (workload.trace, workload.trace_format, workload.skip_bad_rows) == ("t.jsonl", "jsonl", True)
     assert (workload.requests, workload.budget_s, workload.load, workload.rate) == (20, 90.0, 0.5, None)
@@ -337,6 +341,7 @@ def section(body: str) -> str:
         (metric('max_regression = "5%"', "output_tokens_total"), "4: 'output_tokens_total' is exact: any difference"),
         (metric('kind = "timing"\nmax_value = 5', "output_tokens_total"), "4: 'output_tokens_total' is a count"),
         (metric('kind = "exact"'), "4: 'output_tok_s' is timed, so no two runs agree exactly"),
+        (metric('kind = "exact"', "live_requests"), "4: 'live_requests' is timed, so no two runs agree exactly"),
         (metric('kind = "exact"\nmax_regression = 0.1', "x.y"), "5: 'x.y' is exact: any difference fails"),
         (metric('max_regression = "-5%"'), "4: max_regression of 'output_tok_s': '-5%' is negative"),
         (metric("max_regression = 5"), "4: max_regression of 'output_tok_s' is 500%; it must be below 100% (5% is"),
@@ -518,7 +523,7 @@ def test_the_tables_of_keys_are_the_models(tmp_path: Path) -> None:
         "cost": models.CostPolicy,
     }
     assert {name: {FIELDS.get(key, key) for key in keys} for name, keys in SECTIONS.items()} == {
-        name: set(model.model_fields) for name, model in sections.items()
+        name: set(model.model_fields) - {"line"} for name, model in sections.items()
     }
     assert set(METRIC) == set(models.MetricPolicy.model_fields) - {"line", "units"}
     settings = set(ARM) - {"model", "command"}
@@ -541,6 +546,16 @@ def test_arms_may_choose_what_the_engine_knows(tmp_path: Path, key: str, choices
         assert policy.arms["candidate"].settings == {key: choice}
     (error,) = errors_of(tmp_path, section(f"[arm.candidate]\n{key} = '-'"))
     assert error.endswith(f"known: {', '.join(choices)}")
+
+
+@pytest.mark.parametrize(
+    ("written", "line"),
+    [("", None), ("[diagnosis]\nquestions = [2]", 0), ("[diagnosis]\non_diagnosis_change = 'fail'", 1)],
+)
+def test_the_diagnosis_knows_the_line_that_makes_it_count(tmp_path: Path, written: str, line: int | None) -> None:
+    text = section(written)
+    first = text.splitlines().index("[diagnosis]") + 1 if written else 0
+    assert load(tmp_path, text).diagnosis.line == (None if line is None else first + line)
 
 
 def test_the_example_loads(tmp_path: Path) -> None:

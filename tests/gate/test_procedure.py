@@ -12,6 +12,7 @@ from inferdoc.gate.judging import Series, judge_budget
 from inferdoc.gate.policy import DesignPolicy, ExitPolicy, MetricPolicy, StatisticsPolicy
 from inferdoc.gate.procedure import (
     NOT_CONFIRMED,
+    TOO_FEW_FRESH,
     Outcome,
     Values,
     design_problems,
@@ -87,8 +88,28 @@ def test_only_failing_metrics_are_worth_more_pairs():
 
 def test_an_undecided_budget_is_worth_more_pairs():
     draw = Scripted(ttft_p95=(UNCLEAR, QUIET))
-    assert run([metric(max_regression=None, max_value=1.0)], draw).results == []
+    outcome = run([metric(max_regression=None, max_value=1.0)], draw)
+    assert outcome.results == []
+    assert [(result.rule, result.n) for result in outcome.budgets] == [("budget", 12)]
     assert draw.asked == [(8, False), (4, False)]
+
+
+def test_a_broken_budget_ends_the_measurement_at_the_first_look():
+    draw = Scripted(ttft_p95=([1.2],), itl_p95=(UNCLEAR,))
+    outcome = run([metric(max_regression=None, max_value=1.0), metric("itl_p95")], draw)
+    assert draw.asked == [(8, False)]
+    assert [result.verdict for result in outcome.budgets] == [V.BROKEN]
+    assert outcome.budgets[0].p_adjusted == 1 / 256
+    assert "budgets by themselves: Holm, exact sign test" in outcome.family.method
+
+
+def test_budgets_share_the_alpha_of_a_look():
+    """Seven budgets at 2.5%: 7/256 is above it after 8 pairs, 7/4096 below it after 12."""
+    ids = [f"b{i}" for i in range(7)]
+    draw = Scripted(**dict.fromkeys(ids, ([1.2],)))
+    outcome = run([metric(id, max_regression=None, max_value=1.0) for id in ids], draw)
+    assert draw.asked == [(8, False), (4, False)]
+    assert [result.verdict for result in outcome.budgets] == [V.BROKEN] * 7
 
 
 def test_without_an_extension_all_of_alpha_is_spent_at_one_look():
@@ -136,14 +157,54 @@ def test_confirmation_is_uncorrected():
     assert holm([1 / 32] * 4)[0] > 0.05
 
 
-def test_fresh_pairs_that_were_excluded_confirm_nothing():
-    class Losing(Scripted):
-        def __call__(self, count: int, confirming: bool) -> Values:
-            return super().__call__(count - confirming, confirming)
+class Losing(Scripted):
+    """Leaves out, or leaves without a value, the first `lost` confirming pairs."""
 
-    outcome = run([metric()], Losing(ttft_p95=([1.2],)))
-    assert outcome.results[0].verdict is V.INCONCLUSIVE
-    assert (outcome.confirm_pairs, outcome.results[0].confirmation.p) == (4, 1 / 16)
+    def __init__(self, lost: int, *, excluded: bool, **factors: tuple[Sequence[float], ...]) -> None:
+        super().__init__(**factors)
+        self.lost, self.excluded = lost, excluded
+
+    def __call__(self, count: int, confirming: bool) -> Values:
+        drawn = super().__call__(count, confirming)
+        lost = min(count, self.lost) if confirming else 0
+        self.lost -= lost
+        for before, after in drawn.values():
+            after[:lost] = [None] * lost
+            if self.excluded:
+                del before[:lost], after[:lost]
+        return drawn
+
+
+@pytest.mark.parametrize("excluded", [True, False])
+@pytest.mark.parametrize("lost", [1, 2, 5])
+def test_fresh_pairs_that_do_not_count_are_replaced(excluded, lost):
+    draw = Losing(lost, excluded=excluded, ttft_p95=([1.2],))
+    outcome = run([metric()], draw)
+    assert draw.asked == [(8, False), (5, True), (lost, True)]
+    (result,) = outcome.results
+    assert result.verdict is V.REGRESSED
+    assert (result.confirmation.pairs, result.confirmation.p, result.confirmation.confirmed) == (5, 1 / 32, True)
+
+
+@pytest.mark.parametrize("excluded", [True, False])
+def test_at_most_as_many_pairs_replace_and_then_there_are_too_few(excluded):
+    draw = Losing(6, excluded=excluded, ttft_p95=([1.2],))
+    (result,) = run([metric()], draw).results
+    assert sum(count for count, confirming in draw.asked if confirming) == 10
+    assert (result.verdict, result.reason) == (V.INCONCLUSIVE, TOO_FEW_FRESH)
+    assert "too few fresh pairs" in TOO_FEW_FRESH
+    assert (result.confirmation.pairs, result.confirmation.p) == (4, 1 / 16)
+    never = run([metric()], Losing(99, excluded=excluded, ttft_p95=([1.2],))).results[0]
+    assert (never.reason, never.confirmation.pairs) == (TOO_FEW_FRESH, 0)
+
+
+def test_a_fall_to_zero_is_confirmed_and_named():
+    draw = Scripted(goodput=([0.0],))
+    outcome = run([metric("goodput", direction="higher")], draw)
+    assert draw.asked == [(8, False), (5, True)]
+    verdict, code, headline = overall(outcome.results, [], STRICT)
+    assert (verdict, code) == (GateVerdict.REGRESSED, 1)
+    assert headline == "Label of goodput fell to 0 in 8 of 8 pairs (limit 5.0%)"
 
 
 def test_no_confirmation_when_none_is_asked_for():
@@ -197,7 +258,8 @@ def test_values_that_stay_away_are_inconclusive():
 
     outcome = run_procedure([metric()], DesignPolicy(), POLICY, draw)
     assert outcome.results[0].verdict is V.INCONCLUSIVE
-    assert overall(outcome.results, [], STRICT)[1] == 3
+    for exit_policy in (STRICT, ExitPolicy(inconclusive=0)):
+        assert overall(outcome.results, [], exit_policy)[:2] == (GateVerdict.NOT_COMPARABLE, 4)
 
 
 def test_a_metric_that_was_not_drawn_is_an_error():
@@ -232,8 +294,23 @@ def test_a_family_too_large_for_the_pairs_is_a_problem_of_the_design():
 
 def test_only_changes_that_may_fail_count_in_the_family():
     others = [metric(f"w{i}", role="warn") for i in range(20)] + [metric("n", "exact", None)]
-    others += [metric(f"b{i}", max_regression=None, max_value=1.0) for i in range(20)]
+    others.append(metric("b", max_regression=None, max_value=1.0))
+    others += [metric(f"b{i}", role="warn", max_regression=None, max_value=1.0) for i in range(20)]
+    others += [metric(f"c{i}", "exact", None, max_value=1.0) for i in range(20)]
     assert design_problems([metric(), *others], DesignPolicy(pairs=5, max_pairs=5), POLICY) == []
+
+
+def test_budgets_too_many_for_the_pairs_are_a_problem_of_the_design():
+    def found(count: int, pairs: int, **limits: float) -> list[str]:
+        limits = limits or {"max_value": 1.0}
+        budgets = [metric(f"b{i}", max_regression=None, **limits) for i in range(count)]
+        return design_problems(budgets, DesignPolicy(pairs=pairs, max_pairs=pairs), POLICY)
+
+    assert found(12, 8) == found(1, 5) == found(6, 8, min_value=0.0, max_value=1.0) == []
+    assert "13 budgets" in found(13, 8)[0]
+    assert "max_pairs to 9" in found(13, 8)[0]
+    assert "max_pairs to 6" in found(2, 5)[0]
+    assert "max_pairs to 6" in found(1, 5, min_value=0.0, max_value=1.0)[0]
 
 
 def test_designs_that_can_decide_nothing_are_problems():
@@ -245,6 +322,7 @@ def test_designs_that_can_decide_nothing_are_problems():
 
 def result(verdict: MetricVerdict, label: str = "TTFT, p95", **fields: Any) -> MetricResult:
     defaults = {"metric": "m", "unit": "s", "direction": "lower", "role": "fail", "kind": "timing", "limit": 0.05}
+    defaults |= {"baseline": 1.0, "candidate": 1.0}
     return MetricResult(**{**defaults, "rule": "regression", "label": label, "verdict": verdict, **fields})
 
 
@@ -261,6 +339,7 @@ def change(outcome: str) -> DiagnosisChange:
     )
 
 
+BLIND = {"baseline": None, "candidate": None}
 FAILS = result(V.REGRESSED, ratio=1.102)
 OPEN = result(V.INCONCLUSIVE, label="ITL, p95", ratio=1.03)
 PASSES = result(V.PASS, label="tokens", ratio=1.01)
@@ -283,6 +362,13 @@ PASSES = result(V.PASS, label="tokens", ratio=1.01)
         ([result(V.INCONCLUSIVE, role="warn")], [], GateVerdict.PASSED, 0),
         ([result(V.REGRESSED, role="info", ratio=2.0)], [], GateVerdict.PASSED, 0),
         ([result(V.ADVISORY)], [], GateVerdict.PASSED, 0),
+        ([result(V.ADVISORY, **BLIND)], [], GateVerdict.NOT_COMPARABLE, 4),
+        ([result(V.PASS, candidate=None)], [], GateVerdict.NOT_COMPARABLE, 4),
+        ([result(V.INCONCLUSIVE, baseline=None), result(V.INCONCLUSIVE, **BLIND)], [], GateVerdict.NOT_COMPARABLE, 4),
+        ([result(V.INCONCLUSIVE, rule="budget", **BLIND)], [], GateVerdict.NOT_COMPARABLE, 4),
+        ([result(V.PASS, rule="budget", baseline=None)], [], GateVerdict.PASSED, 0),
+        ([PASSES, result(V.INCONCLUSIVE, **BLIND)], [], GateVerdict.INCONCLUSIVE, 3),
+        ([result(V.INCONCLUSIVE, **BLIND)], ["fail"], GateVerdict.REGRESSED, 1),
     ],
 )
 def test_verdict_and_exit_code(results, changes, verdict, code):
@@ -294,6 +380,7 @@ def test_an_inconclusive_gate_exits_0_only_where_the_policy_says_so():
     assert overall([OPEN], [], ExitPolicy(inconclusive=0))[:2] == (GateVerdict.INCONCLUSIVE, 0)
     assert overall([OPEN, FAILS], [], ExitPolicy(inconclusive=0))[1] == 1
     assert overall([], [], ExitPolicy(inconclusive=0))[1] == 4
+    assert overall([result(V.INCONCLUSIVE, **BLIND)], [], ExitPolicy(inconclusive=0))[1] == 4
 
 
 def test_the_headline_names_what_decided():
@@ -311,6 +398,7 @@ def test_the_headline_names_what_decided():
     assert headline(PASSES, improved) == "2 of 2 limits that may fail hold; 1 improved"
     counts = result(V.REGRESSED, label="output tokens", rule="exact", kind="exact", limit=None)
     assert headline(counts) == "Output tokens differs"
+    assert headline(result(V.REGRESSED, ratio=1e300)) == "TTFT, p95 1e+300 times (limit 5.0%)"
 
 
 def test_the_headline_names_the_budget_that_is_broken():
@@ -331,6 +419,7 @@ def test_the_geometric_mean_is_of_harm():
     assert geometric_mean([*halved, result(V.REGRESSED, ratio=8.0)]) == pytest.approx(2.0)
     assert geometric_mean([result(V.BROKEN, rule="budget"), result(V.INCONCLUSIVE)]) is None
     assert geometric_mean([]) is None
+    assert geometric_mean([*halved, result(V.REGRESSED, ratio=0.0, direction="higher")]) == pytest.approx(1.0)
 
 
 def test_pooling_uses_the_values_of_both_looks():

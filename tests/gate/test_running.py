@@ -15,7 +15,7 @@ from inferdoc.errors import InputError, InvalidRunError, PolicyError
 from inferdoc.evidence import Conclusion
 from inferdoc.gate import pairing as pairing_module
 from inferdoc.gate import running
-from inferdoc.gate.arms import ReadyArm
+from inferdoc.gate.arms import Bench, ReadyArm
 from inferdoc.gate.loading import load_policy
 from inferdoc.gate.result import GateResult, GateVerdict, MetricVerdict
 from inferdoc.gate.running import run_gate
@@ -91,7 +91,7 @@ def test_a_planted_slowdown_of_30_percent_fails_and_names_the_metric(gate: Gate,
     assert throughput.ratio is not None
     assert 1 / 1.5 < throughput.ratio < 1 / 1.15  # steps are 30% longer, the time between them is not
     assert throughput.policy_line == 11  # where it is named
-    assert "output tokens per second" in result.headline
+    assert "Output tokens per second" in result.headline
     assert tokens.verdict is MetricVerdict.PASS
     assert same.verdict is MetricVerdict.PASS
     abba = ["baseline", "candidate", "candidate", "baseline"]
@@ -140,6 +140,79 @@ def test_another_model_is_loaded_beside_or_instead(gate: Gate) -> None:
         assert smaller.ratio == pytest.approx(draft_bytes / target_bytes, rel=0.02)
         assert {field.field for field in result.comparability.fields} >= {"model.revision"}
         assert result.candidate.model != result.baseline.model
+
+
+def test_each_run_loads_its_arm_again_and_warms_it_up(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    load, serve = Bench._load, ReadyArm.serve
+
+    def loading(bench: Bench, name: Any) -> ReadyArm:
+        events.append(f"load {name}")
+        return load(bench, name)
+
+    def serving(arm: ReadyArm, arrivals: list[float] | None) -> RunResult:
+        events.append(f"run {arm.plan.name}")
+        return serve(arm, arrivals)
+
+    monkeypatch.setattr(Bench, "_load", loading)
+    monkeypatch.setattr(ReadyArm, "serve", serving)
+    arms = "[arm.candidate]\nmax_num_seqs = 4\n"
+    result = gate(FIVE + 'restart = "each_arm"\nconfirm = 0\n' + arms + THROUGHPUT.format(limit="60%"))
+    assert result.exit_code in (0, 3), result.headline
+    one = {name: [f"load {name}", f"run {name}", f"run {name}"] for name in ("baseline", "candidate")}
+    abba = [*one["baseline"], *one["candidate"], *one["candidate"], *one["baseline"]]
+    assert events[-30:] == [*abba, *abba, *one["baseline"], *one["candidate"]][-30:]
+
+
+def test_two_arms_built_into_one_place_are_refused(gate: Gate) -> None:
+    arms = '[arm.baseline]\nmodel = "m"\ncommand = "true"\n[arm.candidate]\ncommand = "true"\n'
+    with pytest.raises(PolicyError, match=r"toml:13: both arms name the model 'm'"):
+        gate(FIVE + arms + THROUGHPUT.format(limit="10%"))
+
+
+def test_a_technique_turned_off_beside_other_settings_is_told_and_undecided(gate: Gate) -> None:
+    arms = "[arm.baseline]\nenable_prefix_caching = true\n[arm.candidate]\nenable_prefix_caching = false\n"
+    other = "enable_chunked_prefill = false\n"
+    fails = '[diagnosis]\non_diagnosis_change = "fail"\n'
+    result = gate(FIVE + "confirm = 0\n" + arms + other + fails + SAME_WORK)
+    assert [(change.technique, change.kind, change.outcome) for change in result.diagnosis_changes] == [
+        ("chunked_prefill", "turned off", "inconclusive"),
+        ("prefix_caching", "turned off", "inconclusive"),
+    ]
+    assert result.exit_code == 3
+
+
+def test_a_diagnosis_that_is_interrupted_is_no_pass(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "collect_evidence", interrupted)
+    result = gate(FIVE + '[diagnosis]\nbudget = "1m"\n' + SAME_WORK)
+    assert (result.verdict, result.exit_code) == (GateVerdict.INTERRUPTED, 130)
+    assert result.design.pairs == 5
+    assert [entry.verdict for entry in result.results] == [MetricVerdict.PASS] * 2
+
+
+def test_a_diagnosis_that_fails_is_an_invalid_measurement(gate: Gate) -> None:
+    result = gate(FIVE + '[diagnosis]\nbudget = "1s"\n' + SAME_WORK)
+    assert result.exit_code == 5
+    assert "the baseline failed: its diagnosis could not be made: --budget 1s is too small" in result.headline
+
+
+def test_an_arm_that_crashes_while_loading_is_an_invalid_measurement(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = Bench._load
+
+    def crash(bench: Bench, name: Any) -> ReadyArm:
+        if name == "candidate":
+            raise RuntimeError("CUDA driver error")
+        return load(bench, name)
+
+    monkeypatch.setattr(Bench, "_load", crash)
+    result = gate(FIVE + THROUGHPUT.format(limit="10%"))
+    assert (result.verdict, result.exit_code) == (GateVerdict.INVALID, 5)
+    assert "the candidate failed: RuntimeError: CUDA driver error" in result.headline
 
 
 def test_an_arm_that_crashes_is_an_invalid_measurement_with_the_end_of_its_log(

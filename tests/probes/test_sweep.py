@@ -47,3 +47,11 @@ def test_no_room_at_all_is_an_error_that_mends(runner: ModelRunner) -> None:
     config = EngineConfig(max_model_len=4, num_kv_blocks=1, max_num_seqs=1, block_size=4)
     with pytest.raises(InputError, match="raise --max-model-len or --memory"):
         measure_sweep(runner, config, context=128, vocabulary=64, seed=0)
+
+
+@pytest.mark.parametrize("context", range(120, 136))
+def test_drafts_are_checked_wherever_the_last_block_ends(runner: ModelRunner, context: int) -> None:
+    """The sequence ends in each place of a block, also where its next token has no block yet."""
+    config = EngineConfig(max_model_len=512, num_kv_blocks=128, max_num_seqs=2, max_num_batched_tokens=256)
+    sweep = measure_sweep(runner, config, context=context, vocabulary=64, seed=0)
+    assert sorted(sweep.verify) == [1, 2, 4, 8]

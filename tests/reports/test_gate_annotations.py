@@ -47,22 +47,40 @@ def test_levels_in_order(gated: GateResult) -> None:
         ("error", "31"),
         ("error", None),
         ("warning", "45"),
-        ("warning", None),
         ("notice", None),
     ]
     assert found[3][2] == gated.diagnosis_changes[1].text
-    assert found[-1][2] == gated.headline
+    assert found[-1][2] == f"{gated.headline}; 1 more finding in the summary and in gate.json"
 
 
-def test_at_most_five_errors_and_ten_warnings_and_the_rest_is_counted(gated: GateResult) -> None:
+def test_a_changed_answer_stands_at_the_line_that_made_it_count(gated: GateResult) -> None:
+    gated.results = []
+    for change in gated.diagnosis_changes:
+        change.policy_line = 51
+    told = parsed(github_annotations(gated))
+    assert [(level, properties.get("line")) for level, properties, _ in told] == [
+        ("error", "51"),
+        ("warning", "51"),
+        ("notice", None),
+    ]
+    assert {properties["file"] for _, properties, _ in told} == {"inferdoc-gate.toml"}
+    for change in gated.diagnosis_changes:
+        change.policy_line = None
+    assert all("line" not in properties for _, properties, _ in parsed(github_annotations(gated)))
+
+
+def test_at_most_five_findings_errors_first_and_the_rest_is_counted(gated: GateResult) -> None:
     failing, warned = gated.results[1], gated.results[6]
     gated.diagnosis_changes = []
     gated.results = [failing.model_copy(update={"metric": f"m{i}"}) for i in range(9)]
     gated.results += [warned.model_copy(update={"metric": f"w{i}"}) for i in range(23)]
     found = parsed(github_annotations(gated))
     levels = [level for level, _, _ in found]
-    assert [levels.count(level) for level in ("error", "warning", "notice")] == [5, 10, 1]
-    assert found[-1][2].endswith("; 17 more findings in the summary and in gate.json")
+    assert levels == ["error"] * 5 + ["notice"]
+    assert found[-1][2].endswith("; 27 more findings in the summary and in gate.json")
+    gated.results = [*gated.results[9:], *gated.results[:2]]
+    levels = [level for level, _, _ in parsed(github_annotations(gated))]
+    assert levels == ["error"] * 2 + ["warning"] * 3 + ["notice"]
 
 
 def test_unlike_sides_are_an_error_for_each_reason(unlike: GateResult) -> None:

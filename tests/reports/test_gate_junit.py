@@ -81,6 +81,9 @@ def test_cases_point_at_the_line_of_the_policy(gated: GateResult, unlike: GateRe
     assert (case.attrib["file"], case.attrib["line"]) == ("inferdoc-gate.toml", "14")
     assert case.attrib["classname"] == "inferdoc.gate"
     assert "file" not in suite(unlike).findall("testcase")[0].attrib
+    gated.diagnosis_changes[1].policy_line = 51
+    lines = {case.attrib["name"]: case.attrib.get("line") for case in suite(gated).findall("testcase")}
+    assert lines["prefix_redundancy/prefix_caching: worse"] == "51"
 
 
 def test_numbers_are_in_the_message_and_the_properties(gated: GateResult) -> None:

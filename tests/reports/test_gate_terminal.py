@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from inferdoc.gate.calibration import Calibration, Noise
-from inferdoc.gate.result import GateResult
+from inferdoc.gate.result import DesignRecord, GateResult
 from inferdoc.reports.gate_terminal import print_calibration, print_gate
 from inferdoc.reports.terminal import make_console
 
@@ -104,6 +104,19 @@ def test_no_color_is_honoured(gated: GateResult, no_color: str, coloured: bool) 
     text = shown(gated, environ=environ)
     assert ("\x1b[31m" in text) is coloured
     assert "regressed" in text
+
+
+def test_a_failing_answer_has_its_line(gated: GateResult) -> None:
+    for change in gated.diagnosis_changes:
+        change.policy_line = 51
+    text = squeezed(shown(gated))
+    assert "1.01x [0.98..1.03] now.; inferdoc-gate.toml:51" in text
+    assert text.count("inferdoc-gate.toml:51") == 1, "the other change only warns"
+
+
+def test_a_history_counts_sessions(gated: GateResult) -> None:
+    gated.design = DesignRecord(mode="history", pairs=6, requests=24)
+    assert "DESIGN 6 sessions of the candidate; 24 requests a run" in squeezed(shown(gated))
 
 
 def test_ascii_terminal_gets_ascii(any_gate: GateResult) -> None:

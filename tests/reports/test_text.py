@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from inferdoc.reports.text import (
@@ -10,6 +12,7 @@ from inferdoc.reports.text import (
     terminal_safe,
     visible,
     without_surrogates,
+    xml_safe,
 )
 
 
@@ -67,6 +70,17 @@ def test_markdown_means_only_itself(text: str, escaped: str) -> None:
 )
 def test_code_fence_is_longer_than_any_run_of_backticks(text: str, code: str) -> None:
     assert markdown_code(text) == code
+
+
+@pytest.mark.parametrize("safe", [visible, markdown_safe, markdown_code, terminal_safe, xml_safe])
+def test_no_text_holds_an_old_workflow_command(safe: Callable[[str], str]) -> None:
+    """The runner obeys it anywhere in a line, so also in a code span of a file that is printed to the log."""
+    assert "##[" not in safe("it said ##[error]boom")
+    assert "##[" not in safe("###[x] ##\u200b##[error]")
+
+
+def test_xml_is_no_workflow_command_where_an_element_begins_a_line() -> None:
+    assert xml_safe("::error::boom") == ": :error: :boom"
 
 
 def test_terminal_text_is_no_workflow_command() -> None:

@@ -149,7 +149,6 @@ class World:
             begin += count
         return np.concatenate(outputs)
 
-
     def tolerance(self) -> float:
         """Largest error to accept. In float32 each score s carries an error of about eps * |s| (its product with the
         scale and the subtraction of the maximum are rounded), and an error d of all scores moves the weighted mean of
