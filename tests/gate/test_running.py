@@ -89,7 +89,7 @@ def test_a_planted_slowdown_of_30_percent_fails_and_names_the_metric(gate: Gate,
     assert throughput.confirmation is not None
     assert throughput.confirmation.confirmed
     assert throughput.ratio is not None
-    assert 1 / 1.5 < throughput.ratio < 1 / 1.15  # steps are 30% longer, the time between them is not
+    assert 0.4 < throughput.ratio < 1 / 1.15  # more than a third only where other work takes turns with the waiting
     assert throughput.policy_line == 11  # where it is named
     assert "Output tokens per second" in result.headline
     assert tokens.verdict is MetricVerdict.PASS
