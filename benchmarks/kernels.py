@@ -4,8 +4,8 @@
     python benchmarks/kernels.py --output FILE      writes FILE
 
 Listed are 12 shapes in bfloat16 (head dim 64, 128, 256; 1, 4, 7 and 8 query heads a KV head; decode and verify by the
-split path, long chunks by the 2D path), the reduction, the store, and one shape in float32. What was compiled from the
-same source by the same Triton is read back from `build/kernels/`.
+split path, long chunks by the 2D path), the reduction, the store, one shape in float32, three with K/V in e4m3. What
+was compiled from the same source by the same Triton is read back from `build/kernels/`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import json
 import re
 import resource
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,12 @@ class Shape:
     softcap: float | None = None
     sinks: bool = False
     dtype: str = "bfloat16"
+    e4m3: bool = False
+    """Pages of 8-bit K/V."""
 
     @property
     def name(self) -> str:
-        options = "".join(f" {name}" for name in ("window", "softcap", "sinks") if getattr(self, name))
+        options = "".join(f" {name}" for name in ("window", "softcap", "sinks", "e4m3") if getattr(self, name))
         path = "split" if self.split else "2d"
         return f"attend {self.dtype} d{self.head_dim} g{self.groups} q{self.max_query_len} {path}{options}"
 
@@ -74,6 +77,9 @@ SHAPES = (
     Shape(256, 4, CHUNK, split=False, softcap=50.0),
     Shape(256, 8, DECODE, split=True),
     Shape(128, 4, DECODE, split=True, dtype="float32"),
+    Shape(64, 4, DECODE, split=True, e4m3=True),
+    Shape(128, 4, DECODE, split=True, e4m3=True),
+    Shape(128, 4, CHUNK, split=False, e4m3=True),
 )
 
 
@@ -89,9 +95,12 @@ def attend(shape: Shape, capability: int) -> dict[str, Any]:
     spec = LayerSpec(KV_HEADS, shape.head_dim, shape.head_dim, 1.0, shape.window, shape.softcap, shape.sinks)
     itemsize = 4 if shape.dtype == "float32" else 2
     tile = tile_for(shape.groups, shape.max_query_len, spec, itemsize, capability)
-    fixed = constants(spec, shape.groups, tile, BLOCK_SIZE, shape.max_query_len) | {"SPLIT": shape.split}
+    fixed = constants(spec, shape.groups, tile, BLOCK_SIZE, shape.max_query_len)
+    fixed |= {"E4M3": shape.e4m3, "SPLIT": shape.split}
     pages = TYPES[shape.dtype]
     pointers = dict.fromkeys(("query", "keys", "values", "sinks"), pages)
+    if shape.e4m3:
+        pointers |= {"keys": "*u8", "values": "*u8"}
     pointers |= {"out": "*fp32" if shape.split else pages, "maxima": "*fp32", "sums": "*fp32"}
     pointers |= dict.fromkeys(("block_tables", "query_starts", "lengths"), "*i64")
     found = compile_kernel(triton_paged.attend_kernel, pointers, fixed, capability, tile.warps, tile.stages)
@@ -109,14 +118,17 @@ def reduce(head_dim: int, capability: int) -> dict[str, Any]:
     return compile_kernel(triton_paged.reduce_kernel, pointers, fixed, capability)
 
 
-def store(head_dim: int, capability: int) -> dict[str, Any]:
+def store(head_dim: int, capability: int, *, e4m3: bool = False) -> dict[str, Any]:
     pointers = dict.fromkeys(("key", "value", "keys", "values"), "*bf16") | {"slots": "*i64"}
+    if e4m3:
+        pointers |= {"keys": "*u8", "values": "*u8"}
     fixed = {
         "KEY_DIM": head_dim,
         "VALUE_DIM": head_dim,
         "KEY_LANES": lanes(head_dim),
         "VALUE_LANES": lanes(head_dim),
         "TOKENS": STORE_TOKENS,
+        "E4M3": e4m3,
     }
     return compile_kernel(triton_paged.store_kernel, pointers, fixed, capability)
 
@@ -130,7 +142,7 @@ def compile_kernel(
     for index, name in enumerate(kernel.arg_names):
         if name in fixed:
             signature[name] = "constexpr"
-        elif name in ("scale", "softcap"):
+        elif name in ("scale", "value_scale", "softcap", "key_factor", "value_factor"):
             signature[name] = "fp32"
         else:
             signature[name] = pointers.get(name, "i32")
@@ -178,6 +190,7 @@ def compile_all() -> dict[str, Any]:
         named = [(shape.name, shape.head_dim, shape.dtype, attend, shape) for shape in SHAPES]
         named += [(f"reduce d{d}", d, "bfloat16", reduce, d) for d in (128, 256)]
         named += [(f"store d{d}", d, "bfloat16", store, d) for d in (128, 256)]
+        named += [("store d128 e4m3", 128, "bfloat16", partial(store, e4m3=True), 128)]
         for name, head_dim, dtype, build, what in named:
             entry = {"kernel": name, "head_dim": head_dim, "dtype": dtype, "target": f"sm_{capability}"}
             kernels.append(entry | build(what, capability))

@@ -34,6 +34,7 @@ from inferdoc.models import ModelSpec, find_source, model_revision, read_spec
 from inferdoc.options import Options, check_options, dtypes_to_try, longest_allowed
 from inferdoc.preparation import TooLargeError, prepare, read_workload
 from inferdoc.probes import all_probes
+from inferdoc.probes.compression_quality import ASKED_SHARE, SHARE, measure_losses
 from inferdoc.probes.context import Collector, ProbeContext
 from inferdoc.probes.hardware_fit import observe_without_model
 from inferdoc.probes.paired import compare
@@ -41,11 +42,14 @@ from inferdoc.probes.plan import Plan, make_plan
 from inferdoc.probes.stack import measure_stack, stackable
 from inferdoc.probes.version import probe_version
 from inferdoc.progress import Progress
+from inferdoc.student import check_student, measure_student
 from inferdoc.traces import Trace
 
 __all__ = ["INTERRUPTED", "Options", "collect_evidence", "evidence_of_context", "this_tool"]
 
 
+COMPRESSED = ("weights:", "kv_cache_dtype:")
+"""How a comparison's `changed` begins where one arm keeps numbers in fewer bits."""
 INTERRUPTED = "interrupted: what had been measured by then is here"
 
 Rank = Callable[[Evidence], list[str]]
@@ -64,6 +68,7 @@ def collect_evidence(options: Options, progress: Progress, rank: Rank) -> Eviden
     """
     device = find_device(options.device)
     check_options(options, device)
+    check_student(options)
     trace = read_workload(options)
     progress.say(understood(trace.workload()))
     spec = read_spec(options.model_location, gguf_file=options.gguf_file, trust_remote_code=options.trust_remote_code)
@@ -170,6 +175,7 @@ class _Session:
                 objective=options.objective,
                 budget_s=options.budget_s,
                 slo=list(options.slo),
+                max_quality_loss=options.max_quality_loss,
                 status="partial" if self.errors else "complete",
                 errors=self.errors,
             ),
@@ -181,6 +187,7 @@ class _Session:
             probes=_probe_results(self.plan, found, context, options.questions),
             quantities=found.quantities,
             comparisons=found.comparisons,
+            quality=found.quality,
             series=found.series,
         )
 
@@ -192,7 +199,12 @@ def _measure(session: _Session, context: ProbeContext, progress: Progress, rank:
     """
     probes = all_probes()
     probes[0].observe(context)
-    pairs = [pair for probe in probes for pair in probe.comparisons(context)]
+    if not session.options.questions or {1, 5} & set(session.options.questions):
+        progress.stage("measuring what fewer bits cost in quality")
+        measure_losses(context, ASKED_SHARE if session.options.questions else SHARE)
+    if session.options.student is not None:
+        measure_student(session.options, context, progress)
+    pairs = sorted((pair for probe in probes for pair in probe.comparisons(context)), key=lambda pair: pair.late)
     if session.options.questions:
         pairs = [pair for pair in pairs if pair.question.number in session.options.questions]
     plan = make_plan(context, pairs)
@@ -320,7 +332,14 @@ def _validity(checks: list[Check], found: Collector) -> Validity:
     """The run's own health: the machine's, and whether every measurement did its work."""
     failures = [f"{c.label}: {c.failure}" for c in found.comparisons.values() if c.failure]
     checks.append(Check(name="measurements", passed=not failures, text="; ".join(failures) or "no measurement failed"))
-    different = [c.label for c in found.comparisons.values() if c.outputs and c.outputs.identical < c.outputs.requests]
+    different = [
+        c.label
+        for c in found.comparisons.values()
+        # Fewer bits are another model, whose outputs differ by right: its quality is measured. Another kernel rounds.
+        if c.outputs
+        and c.outputs.identical < c.outputs.requests
+        and not c.changed.startswith((*COMPRESSED, "attention_backend:"))
+    ]
     checks.append(
         Check(
             name="outputs",

@@ -7,7 +7,8 @@ InferdocError
 │   ├── RuleError     a rule file that does not validate, with file:line
 │   └── PolicyError   a gate's policy that does not validate, with file:line
 ├── MeasurementError  a measurement that failed; becomes that arm's result, never the end of a run
-│   └── BudgetEndedError  the time given to the diagnosis is over
+│   ├── BudgetEndedError  the time given to the diagnosis is over
+│   └── UnsupportedHereError  the device lacks what it takes
 ├── NotComparableError  the gate has nothing to compare with                  exit code 4
 └── InvalidRunError     what was measured can't be judged or recorded         exit code 5
 """
@@ -67,6 +68,10 @@ class MeasurementError(InferdocError):
 
 class BudgetEndedError(MeasurementError):
     """The time given to the diagnosis is over in the middle of a run; that run does not count."""
+
+
+class UnsupportedHereError(MeasurementError):
+    """What this device cannot do. The message follows *not measured:*, as in ``needs compute capability 8.9``."""
 
 
 class NotComparableError(InferdocError):

@@ -188,6 +188,35 @@ class Comparison(Contract):
     notes: list[str] = []
 
 
+class QualityResult(Contract):
+    """What a technique costs in quality: a variant against a base on the same text, each token given those before it.
+
+    The unit of replication is the document. Perplexity is exp of the mean negative log-likelihood a token; KL is
+    KL(base || variant) a token in nats; top-1 agreement is the share of tokens whose most likely successor is the same.
+    """
+
+    technique: str
+    base: str
+    """Which model and settings the loss is measured against."""
+    variant: str
+    """The fields of the engine configuration that differ, as ``field: base value -> variant value``."""
+    text: Literal["the trace", "shipped text"]
+    documents: int
+    tokens: int
+    """Scored ones."""
+    base_perplexity: float | None = None
+    variant_perplexity: float | None = None
+    perplexity_ratio: Quantity
+    """Variant over base. These three are also plain quantities, ``quality.<technique>.perplexity_ratio|kl|top1``."""
+    kl: Quantity
+    top1: Quantity
+    understated: bool = False
+    """The base is a quantized checkpoint: against the model that it was made from the loss is larger."""
+    reason: str | None = None
+    """Why nothing was measured."""
+    notes: list[str] = []
+
+
 class Line(Contract):
     name: str
     x: list[float]
@@ -340,6 +369,8 @@ class Run(Contract):
     objective: Objective
     budget_s: float
     slo: list[Slo] = []
+    max_quality_loss: float | None = None
+    """The user's own limit: by which share of itself the perplexity may rise."""
     status: Literal["complete", "partial", "failed"]
     errors: list[str] = []
 
@@ -370,6 +401,8 @@ class Evidence(Contract):
     probes: list[ProbeResult] = []
     quantities: dict[str, Quantity] = {}
     comparisons: dict[str, Comparison] = {}
+    quality: dict[str, QualityResult] = {}
+    """By technique."""
     series: list[Series] = []
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False, populate_by_name=True)

@@ -11,7 +11,7 @@ from inferdoc.devices import Device
 from inferdoc.engine.config import AttentionBackend
 from inferdoc.errors import InputError
 from inferdoc.evidence import Objective, Slo
-from inferdoc.models import EMBEDDED, ModelSpec, embedded_path
+from inferdoc.models import EMBEDDED, ModelSpec, embedded_draft_path, embedded_path
 from inferdoc.probes.context import Settings
 
 UNKNOWN_CONTEXT = 2048
@@ -50,6 +50,12 @@ class Options:
     gguf_file: str | None = None
     trust_remote_code: bool = False
     seed: int = 0
+    draft_model: str | None = None
+    num_speculative_tokens: int = 4
+    max_quality_loss: float | None = None
+    """By which share of itself the perplexity may rise; ``None``: as the rules say."""
+    student: str | None = None
+    """A smaller model to measure beside this one."""
     questions: tuple[int, ...] = ()
     """Numbers of the questions whose comparisons are run; empty: all."""
     command: str = "inferdoc diagnose"
@@ -57,6 +63,11 @@ class Options:
     @property
     def model_location(self) -> str:
         return str(embedded_path()) if self.model == EMBEDDED else self.model
+
+    @property
+    def draft_location(self) -> str | None:
+        """The draft model; ``None``: without one."""
+        return str(embedded_draft_path()) if self.draft_model == EMBEDDED else self.draft_model
 
     @property
     def settings(self) -> Settings:
@@ -69,6 +80,7 @@ class Options:
             requests=self.requests,
             seed=self.seed,
             memory_given=self.memory_bytes is not None,
+            num_speculative_tokens=self.num_speculative_tokens,
         )
 
 

@@ -29,6 +29,15 @@ def parse_bytes(text: str, *, option: str) -> int:
     return int(float(match.group(1)) * BYTES[match.group(2)])
 
 
+def parse_share(text: str, *, option: str) -> float:
+    """A share above 0 and up to 1, like ``1%`` or ``0.01``."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%?)", text.strip())
+    share = float(match.group(1)) / (100 if match.group(2) else 1) if match else 0.0
+    if not 0 < share <= 1:
+        raise InputError(f"{option} {text!r} is not a share above 0 and up to 1; write it like 1% or 0.01")
+    return share
+
+
 def parse_scale(text: str, *, option: str) -> Fraction:
     """A scale of at most 1, like ``1/32`` or ``0.125``."""
     try:

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from inferdoc.devices import (
     measure_matmul,
     release,
 )
+from inferdoc.draft_model import DraftRoom, check_draft, refuse_drafting, time_draft
 from inferdoc.engine.attention.hook import record_layers
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.gate import Probe, check_model, probe
@@ -38,10 +40,10 @@ from inferdoc.models import (
     sequence_start,
 )
 from inferdoc.options import Options, longest_allowed
-from inferdoc.probes.context import Collector, ProbeContext
+from inferdoc.probes.context import Collector, LoadedDraft, ProbeContext
 from inferdoc.probes.hardware_fit import longest_request
 from inferdoc.probes.plan import largest_slice_tokens
-from inferdoc.probes.sweep import Sweep, measure_sweep
+from inferdoc.probes.sweep import DRAFTS, Sweep, measure_sweep
 from inferdoc.progress import Progress
 from inferdoc.switches import StepLimits, Switches
 from inferdoc.traces import Trace, fit_context, ideal_hits, read_trace, tokenize
@@ -83,6 +85,7 @@ class _Ready:
     bandwidth: Bandwidth
     matmul: MatmulRate | None
     sweep: Sweep
+    draft: LoadedDraft | None
     notes: tuple[str, ...]
 
 
@@ -117,6 +120,7 @@ def prepare(
     # A card's free memory as it was before this process used any of it; the budget is made of the same number.
     before = Reading(device.free_bytes, 0) if device.kind == "cuda" else Reading.now(device)
     loaded, probed = _load(options, dtype, device, progress)
+    drafting = _load_draft(options, loaded, dtype, device, progress)
     gc.freeze()  # the model's objects live to the end; each run's collection need not walk them
     spec = loaded.spec
     max_model_len = longest_allowed(options, spec)
@@ -135,13 +139,17 @@ def prepare(
             max_model_len=max_model_len,
             attention_backend=switches.attention_backend,
         )
+    if drafting is not None:
+        check_draft(drafting, max_model_len, switches.attention_backend)
     limits = StepLimits.of(options, device, int(trace.rows["input_tokens"].max()))  # type: ignore[arg-type]
     notes = [*filter(None, [probed.note]), *switches.notes, *checked.notes]
     while True:
         with _memory_error("preparing the engine", options, dtype, device):
             runner = ModelRunner(loaded.model, options.block_size)
         try:
-            ready = _set_up(options, limits, switches, loaded, runner, trace, device, budget_bytes, before, progress)
+            ready = _set_up(
+                options, limits, switches, loaded, drafting, runner, trace, device, budget_bytes, before, progress
+            )
             break
         except Exception as error:
             if not is_out_of_memory(error):
@@ -180,11 +188,14 @@ def prepare(
         progress=progress.step,
         between_runs=between_runs,
         deadline=deadline,
+        draft=ready.draft,
         engine_notes=(*notes, *ready.notes),
     )
 
 
-def _load(options: Options, dtype: str, device: Device, progress: Progress) -> tuple[LoadedModel, Probe]:
+def _load(
+    options: Options, dtype: str, device: Device, progress: Progress, *, called: str = "model"
+) -> tuple[LoadedModel, Probe]:
     """The model with its weights, once the rules and its attention without weights have nothing against it."""
     location, gguf_file, trusted = options.model_location, options.gguf_file, options.trust_remote_code
     spec = read_spec(location, gguf_file=gguf_file, trust_remote_code=trusted)
@@ -198,8 +209,8 @@ def _load(options: Options, dtype: str, device: Device, progress: Progress) -> t
         gguf_file=gguf_file,
         trust_remote_code=trusted,
     )
-    progress.stage(f"loading the model as {dtype}")
-    with _memory_error(f"loading the model as {dtype}", options, dtype, device):
+    progress.stage(f"loading the {called} as {dtype}")
+    with _memory_error(f"loading the {called} as {dtype}", options, dtype, device):
         loaded = load_model(
             location,
             dtype=dtype,
@@ -212,11 +223,30 @@ def _load(options: Options, dtype: str, device: Device, progress: Progress) -> t
     return loaded, probed
 
 
+def load_beside(options: Options, location: str, dtype: str, device: Device, progress: Progress) -> LoadedModel:
+    """Another model, loaded as the one that is diagnosed."""
+    loaded, _ = _load(replace(options, model=location, gguf_file=None), dtype, device, progress, called="draft model")
+    return loaded
+
+
+def _load_draft(
+    options: Options, target: LoadedModel, dtype: str, device: Device, progress: Progress
+) -> LoadedModel | None:
+    """The draft model, where one is asked for and can draft for the target."""
+    location = options.draft_location
+    if location is None:
+        return None
+    loaded = load_beside(options, location, dtype, device, progress)
+    refuse_drafting(target, loaded)
+    return loaded
+
+
 def _set_up(
     options: Options,
     limits: StepLimits,
     switches: Switches,
     loaded: LoadedModel,
+    drafting: LoadedModel | None,
     runner: ModelRunner,
     trace: Trace,
     device: Device,
@@ -255,11 +285,16 @@ def _set_up(
         block_size=size,
     )
     profiled = profile(
-        runner, step, device=device, before_load=before, weight_bytes=weights, vocabulary=spec.vocab_size
+        runner,
+        step,
+        device=device,
+        before_load=before,
+        weight_bytes=weights + (drafting.weight_bytes_measured if drafting else 0),
+        vocabulary=spec.vocab_size,
     )
     measured = Reading.now(device)
-    available = available_for_kv(
-        budget=budget,
+    kv_within = partial(
+        available_for_kv,
         weights=weights,
         profile=profiled,
         graphs=runner.graph_bytes,
@@ -267,11 +302,21 @@ def _set_up(
         held=small.kv_tokens * per_token,
         on_card=device.kind == "cuda",
     )
+    available = kv_within(budget=budget)
     capacity = available // per_token
     if options.kv_blocks is not None:
         capacity = _fixed_capacity(options, capacity, per_token, longest, budget)
     elif capacity < longest:
         return None
+    draft_notes = []
+    if drafting is not None:
+        room = DraftRoom.of(drafting, kv_within(budget=budget - drafting.weight_bytes_measured), per_token)
+        least = max(longest, max_model_len) if options.kv_blocks is None else max(capacity, max_model_len)
+        draft_notes.append(room.note(least))
+        if room.tokens < least:
+            drafting = None
+        else:
+            capacity = min(capacity, room.tokens)
     # Beyond a full batch of the longest sequences, and all tokens of the largest slice for the prefix cache to keep,
     # more pool would only be reserved.
     wanted = max(limits.sequences * max_model_len, largest_slice_tokens(trace) + limits.sequences * size)
@@ -289,13 +334,22 @@ def _set_up(
         profile=profiled,
         graphs=runner.graph_bytes,
         kv_pool=base.kv_tokens * per_token,
+        draft=room.bytes(base) if drafting else 0,
         note=foreign_note(measured, Reading.now(device), budget),
     )
     progress.stage("timing steps by batch size")
     typical = int(np.median((trace.rows["input_tokens"] + trace.rows["output_tokens"] // 2).to_numpy()))
-    sweep = measure_sweep(runner, base, context=typical, vocabulary=spec.vocab_size, seed=options.seed)
-    notes += filter(None, [memory.note])
-    return _Ready(base, memory, capacity, bandwidth, matmul, sweep, tuple(notes))
+    sweep = measure_sweep(
+        runner,
+        base,
+        context=typical,
+        vocabulary=spec.vocab_size,
+        seed=options.seed,
+        drafts=tuple(sorted({*DRAFTS, options.num_speculative_tokens})),
+    )
+    draft = time_draft(drafting, runner, base, sweep, seed=options.seed) if drafting else None
+    notes += filter(None, [memory.note, *draft_notes])
+    return _Ready(base, memory, capacity, bandwidth, matmul, sweep, draft, tuple(notes))
 
 
 def _fixed_capacity(options: Options, available: int, per_token: int, longest: int, budget: int) -> int:

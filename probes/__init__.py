@@ -1,8 +1,8 @@
 """What we measure: one file for each of the six questions.
 
 A probe is a module with a `QUESTION`, `comparisons(context)` (the off/on pairs it wants run) and `observe(context)`
-(what it works out from the trace, the sweep and the runs made; no engine time). Probes write evidence and never read a
-rule.
+(what it works out from the trace, the sweep and the runs made; question 1 also sets each quantization up once). Probes
+write evidence and never read a rule.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from inferdoc.engine.engine import Engine, RunResult, WallClock
 from inferdoc.engine.memory import MemoryTerms
 from inferdoc.engine.request import Request
 from inferdoc.engine.runner import ModelRunner
+from inferdoc.engine.spec_decode.drafter import Drafter, make_drafter
+from inferdoc.engine.spec_decode.replay import Replay
 from inferdoc.errors import MeasurementError
 from inferdoc.evidence import (
     Basis,
@@ -23,6 +25,7 @@ from inferdoc.evidence import (
     Direction,
     Interval,
     Objective,
+    QualityResult,
     Quantity,
     Roofline,
     Series,
@@ -31,7 +34,7 @@ from inferdoc.evidence import (
 )
 from inferdoc.models import LoadedModel, ModelSpec
 from inferdoc.probes.sweep import Sweep
-from inferdoc.simulator import ModelledRunner, VirtualClock
+from inferdoc.simulator import ModelledRunner, StepTimes, VirtualClock, modelled_drafter
 from inferdoc.statistics import MIN_PAIRS
 from inferdoc.traces import Trace, WindowHits
 
@@ -54,6 +57,8 @@ class Settings:
     seed: int = 0
     memory_given: bool = False
     """The memory budget is the user's, not what the device has free."""
+    num_speculative_tokens: int = 4
+    """Drafted at each step of a request, at most."""
 
 
 class Collector:
@@ -62,6 +67,7 @@ class Collector:
     def __init__(self) -> None:
         self.quantities: dict[str, Quantity] = {}
         self.comparisons: dict[str, Comparison] = {}
+        self.quality: dict[str, QualityResult] = {}
         self.series: list[Series] = []
 
     def lookup(self, id: str) -> Quantity | None:
@@ -103,6 +109,21 @@ class Collector:
 
 
 @dataclass(frozen=True)
+class LoadedDraft:
+    """A smaller model that drafts for the target, on a pool of its own."""
+
+    loaded: LoadedModel
+    runner: ModelRunner
+    times: StepTimes
+    step_ratios: dict[int, list[float]]
+    """A decode step of the draft over one of the target just before it, round by round, by batch size."""
+
+    def step_ratio(self, batch: int) -> float:
+        """Of the nearest batch size that was timed."""
+        return float(np.median(self.step_ratios[min(self.step_ratios, key=lambda size: abs(size - batch))]))
+
+
+@dataclass(frozen=True)
 class SliceRequest:
     """One request of the measured slice."""
 
@@ -137,6 +158,7 @@ class ProbeContext:
     """Called after each run, never inside a timed part: the watch on the machine looks."""
     deadline: float
     """`time.perf_counter()` at which the budget ends."""
+    draft: LoadedDraft | None = None
     engine_notes: tuple[str, ...] = ()
     """What the engine does otherwise than asked for, and why."""
     pairs: int = MIN_PAIRS
@@ -149,6 +171,10 @@ class ProbeContext:
     slice_hits: WindowHits | None = None
     saturation: dict[str, float] = field(default_factory=dict)
     """Requests per second of the off arm at saturation, by technique; set by the saturated comparisons."""
+    replays: dict[str, Replay] = field(default_factory=dict)
+    """Acceptance of drafts on known outputs, by method; set before the comparisons are planned."""
+    ends: tuple[list[SliceRequest], list[int]] | None = None
+    """Of requests at the head of a slice: the model's own outputs up to their end tokens, as lengths."""
     runs: dict[str, dict[str, RunResult]] = field(default_factory=dict)
     """Last run of each arm, by comparison."""
 
@@ -167,10 +193,28 @@ class ProbeContext:
         """
         if self.predicted:
             clock = VirtualClock()
-            return Engine(ModelledRunner(self.sweep.times, clock), config, clock)
+            drafter = modelled_drafter(config, clock, **self._modelled_drafts(config))
+            return Engine(ModelledRunner(self.sweep.times, clock), config, clock, drafter=drafter)
         if config.kv_tokens > self.runner.kv_tokens:
             raise MeasurementError(f"the arm needs {config.kv_tokens} KV tokens; the pool has {self.runner.kv_tokens}")
-        return Engine(self.runner, config, WallClock(), self.deadline)
+        return Engine(self.runner, config, WallClock(), self.deadline, self._drafter(config))
+
+    def _drafter(self, config: EngineConfig) -> Drafter:
+        runner = self.draft.runner if self.draft else None
+        return make_drafter(config, draft_runner=runner, vocabulary=self.spec.vocab_size)
+
+    def _modelled_drafts(self, config: EngineConfig) -> dict[str, Any]:
+        """Acceptance and price of drafts in a prediction."""
+        speculative = config.speculative_config
+        if speculative is None:
+            return {}
+        plain = min(self.sweep.decode, key=lambda point: abs(point.batch - config.max_num_seqs)).median
+        drafting = self.draft.step_ratio(config.max_num_seqs) * plain if self.draft else 0.0
+        replay = self.replays.get(speculative.method, Replay()).by_k.get(speculative.num_speculative_tokens)
+        return {
+            "acceptance": replay.rates() if replay else (),
+            "seconds": drafting if speculative.method == "draft" else 0.0,
+        }
 
     def prediction(self) -> ProbeContext:
         """A copy that runs on modelled step times and leaves no trace here."""

@@ -6,15 +6,13 @@ the trace's own KV demand over time says whether that is enough.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from inferdoc.evidence import Basis, Question
 from inferdoc.models import ModelSpec
+from inferdoc.probes import compression, fit_against_plan, student
 from inferdoc.probes.context import Collector, ProbeContext
 from inferdoc.probes.paired import Pair
-from inferdoc.probes.roofline import Work, roofline
 from inferdoc.traces import Trace
 
 QUESTION = Question.HARDWARE_FIT
@@ -22,7 +20,7 @@ _UNTOLD = "the platform does not tell"
 
 
 def comparisons(context: ProbeContext) -> list[Pair]:
-    return []
+    return compression.comparisons(context)
 
 
 def observe(context: ProbeContext) -> None:
@@ -71,7 +69,9 @@ def observe(context: ProbeContext) -> None:
     )
     _devices(found, spec, context.budget_bytes, context.loaded.dtype, longest)
     _demand(context)
-    _student(context)
+    student.size(context)
+    compression.survey(context)
+    fit_against_plan.observe(context)
 
 
 def _terms(context: ProbeContext) -> None:
@@ -94,6 +94,12 @@ def _terms(context: ProbeContext) -> None:
             profile.outside_framework,
             _UNTOLD,
         ),
+        (
+            "fit.draft_bytes",
+            "the draft model's weights and KV",
+            memory.draft if context.draft else None,
+            "there is no draft model",
+        ),
         ("fit.kv_pool_bytes", f"KV pool of {context.base.num_kv_blocks:,} blocks", memory.kv_pool, None),
     ):
         reason = missing if value is None else None
@@ -105,7 +111,9 @@ def _terms(context: ProbeContext) -> None:
         "bytes",
         Basis.MEASURED,
         exact=True,
-        note="; ".join(filter(None, ["the budget less weights, activations, graphs, outside and pool", memory.note])),
+        note="; ".join(
+            filter(None, ["the budget less weights, activations, graphs, outside, draft model and pool", memory.note])
+        ),
     )
 
 
@@ -124,10 +132,16 @@ def _demand(context: ProbeContext) -> None:
     values = {q: _weighted_percentile(*demand, q) if demand else None for q in (50, 99)}
     add("fit.kv_demand_p50_tokens", "KV demand over time, median", values[50], "tokens", reason)
     add("fit.kv_demand_p99_tokens", "KV demand over time, 99th percentile", values[99], "tokens", reason)
-    headroom = context.kv_capacity_tokens / values[99] if values[99] else None
-    if headroom is None:
-        reason = reason or "the trace asks for no KV at 99% of its time"
-    add("fit.kv_headroom", "KV capacity over the 99th percentile of demand", headroom, "x", reason)
+    for id, q, label in (("fit.kv_headroom_p50", 50, "median"), ("fit.kv_headroom", 99, "99th percentile")):
+        wanted = values[q]
+        why = None if wanted else reason or f"the trace asks for no KV at {q}% of its time"
+        add(
+            id,
+            f"KV capacity over the {label} of demand",
+            context.kv_capacity_tokens / wanted if wanted else None,
+            "x",
+            why,
+        )
 
 
 def observe_without_model(
@@ -169,6 +183,7 @@ def observe_without_model(
     )
     found.add("fit.fits", "the model fits with the longest request's KV", 0.0, "yes or no", Basis.CONFIG, exact=True)
     _devices(found, spec, budget_bytes, dtypes[0], longest or 1)
+    student.size_to_fit(found, spec, budget_bytes=budget_bytes, dtype=dtypes[0], tokens=longest or 1)
 
 
 def longest_request(trace: Trace) -> int:
@@ -252,32 +267,3 @@ def _storage_note(spec: ModelSpec, context: ProbeContext) -> str | None:
     if by_formula == context.runner.kv_bytes_per_token:
         return None
     return f"the configuration gives {by_formula} B: this engine stores every layer's keys and values whole"
-
-
-def _student(context: ProbeContext) -> None:
-    """Distillation, sized: parameters whose read alone would take the TPOT limit at this device's bandwidth."""
-    limits = [slo.limit for slo in context.settings.slo if slo.metric.startswith(("tpot", "itl"))]
-    bandwidth = context.bandwidth.bytes_per_s
-    reason = None
-    if not limits:
-        reason = "no SLO on TPOT was given"
-    elif context.bandwidth.cache_resident or bandwidth is None:
-        reason = "cache-resident: memory bandwidth does not set the step time"
-    size = None
-    if reason is None and bandwidth is not None:
-        alone = context.sweep.decode[0]
-        fraction = roofline(context, [Work(alone.median, 1, 1, 1, alone.context)]).memory
-        size = math.floor(
-            min(limits)
-            * bandwidth
-            * (fraction or 1.0)
-            / (context.loaded.weight_bytes_measured / context.spec.parameters)
-        )
-    context.found.add(
-        "fit.student_parameters",
-        "largest model whose step would meet the TPOT limit at this engine's bandwidth",
-        size,
-        "parameters",
-        Basis.MODELLED,
-        reason=reason,
-    )

@@ -33,6 +33,7 @@ METRICS = {
         Metric("ttft_p95", "TTFT, 95th percentile", "s", "lower", 0.95),
         Metric("tpot_p50", "TPOT, median", "s", "lower", 0.5),
         Metric("tpot_p95", "TPOT, 95th percentile", "s", "lower", 0.95),
+        Metric("tpot_mean", "TPOT, mean over all tokens", "s", "lower"),
         Metric("e2e_p50", "end-to-end latency, median", "s", "lower", 0.5),
         Metric("itl_max", "longest gap between tokens of running decodes", "s", "lower"),
         Metric("itl_steady", "gap between tokens of running decodes before a prompt joins, median", "s", "lower"),
@@ -54,6 +55,9 @@ def measure(run: RunResult, names: Sequence[str], slo: Sequence[Slo]) -> dict[st
         metric = METRICS[name]
         if metric.quantile is not None:
             values[name] = percentile(samples[name.partition("_")[0]], metric.quantile)
+        elif name == "tpot_mean":
+            gaps = [gap for request in run.requests for gap in request.itl_s]
+            values[name] = sum(gaps) / len(gaps) if gaps else None
         elif name == "throughput":
             values[name] = sum(len(r.output) for r in run.requests) / run.duration_s
         elif name == "live_requests":

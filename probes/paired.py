@@ -63,10 +63,17 @@ class Pair:
     """How one run is made; ``None``: the slice of the trace at `load`."""
     load_label: str | None = None
     """What the load of an own trial is called."""
+    late: bool = False
+    """It runs after all others, on the time that they leave, whatever its question."""
 
     def __post_init__(self) -> None:
         assert len(self.off.difference(self.on)) == 1, f"{self.id}: arms must differ in one field"
         assert self.off.kv_tokens == self.on.kv_tokens, f"{self.id}: arms must have equal KV capacity"
+
+    @property
+    def compresses(self) -> bool:
+        """Whether weights or K/V are in fewer bits when on."""
+        return bool({"weights", "kv_cache_dtype"} & set(self.off.difference(self.on)))
 
 
 def off_and_on(
@@ -192,7 +199,9 @@ def summarise(context: ProbeContext, pair: Pair, measured: Measured, failure: st
         notes.append(
             f"too few requests to tell an overload ({len(first.requests)}; {4 * pair.off.max_num_seqs} needed)"
         )
-    limit = of_runs(context, [trial.run for trial in off + on])
+    # The bytes that a step reads are worked out for native weights and K/V, so compressed arms do not count.
+    limited = off if pair.compresses else off + on
+    limit = of_runs(context, [trial.run for trial in limited])
     return Comparison(
         id=pair.id,
         question=pair.question,
@@ -214,7 +223,7 @@ def summarise(context: ProbeContext, pair: Pair, measured: Measured, failure: st
             value=limit.fraction,
             unit="share",
             basis=Basis.MEASURED,
-            n=sum(len(trial.run.steps) for trial in off + on),
+            n=sum(len(trial.run.steps) for trial in limited),
             reason=limit.reason,
             note=limit.note,
             roofline=limit,

@@ -34,7 +34,8 @@ class Work:
         decodes = step.decode_rows + step.padded_rows
         # With prompts in the step the log tells only how many requests were running.
         rows = max(step.running, decodes) if step.prefill_tokens else decodes
-        return cls(step.duration_s, step.prefill_tokens + decodes, decodes, max(1, rows), step.context_tokens)
+        checked = decodes + step.drafted
+        return cls(step.duration_s, step.prefill_tokens + checked, checked, max(1, rows), step.context_tokens)
 
 
 def of_runs(context: ProbeContext, runs: Iterable[RunResult]) -> Roofline:

@@ -1,11 +1,11 @@
-"""Question 5: is per-token latency the limit? Step time by batch, its share of the roofline, what drafts would need."""
+"""Question 5: is per-token latency the limit? Step time by batch, roofline share, kernels and drafts off and on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from inferdoc.evidence import Basis, Line, Quantity, Question, Roofline, Series
+from inferdoc.probes import kernels, speculation
 from inferdoc.probes.context import ProbeContext
 from inferdoc.probes.paired import Pair
 from inferdoc.probes.roofline import NO_MBU, NO_RATE, Work, roofline
@@ -13,14 +13,10 @@ from inferdoc.probes.sweep import SweepPoint
 from inferdoc.statistics import median_interval
 
 QUESTION = Question.TOKEN_LATENCY
-DRAFTED = 4
-"""Tokens that the n-gram drafter proposes at each step."""
-NGRAM = (2, 4)
-"""Shortest and longest suffix looked up."""
 
 
 def comparisons(context: ProbeContext) -> list[Pair]:
-    return []
+    return speculation.comparisons(context) + kernels.comparisons(context)
 
 
 def observe(context: ProbeContext) -> None:
@@ -107,24 +103,8 @@ def observe(context: ProbeContext) -> None:
         Basis.MODELLED,
         exact=True,
     )
-    found.add(
-        "latency.launch_share",
-        "device idle share of a decode step",
-        None,
-        "share",
-        Basis.MEASURED,
-        reason="needs CUDA events" if context.device.kind == "cpu" else "not yet supported",
-    )
-    found.add(
-        "latency.attention_share",
-        "attention's share of a decode step",
-        None,
-        "share",
-        Basis.MEASURED,
-        reason="not yet supported",
-    )
-    _verification(context)
-    _ngram(context)
+    kernels.observe(context)
+    speculation.observe(context)
     found.series.append(
         Series(
             id="latency.tpot_by_batch",
@@ -193,160 +173,4 @@ def _line(context: ProbeContext, name: str, points: Sequence[SweepPoint]) -> Lin
         low=[low for low, _ in intervals],
         high=[high for _, high in intervals],
         roofline=[_limit(context, point) for point in points],
-    )
-
-
-def _verification(context: ProbeContext) -> None:
-    """Cost of checking k drafted tokens over a plain step, at batch 1: a speculative step must emit more than that."""
-    plain = context.sweep.decode[0]
-    times = {k: sorted(seconds)[len(seconds) // 2] for k, seconds in sorted(context.sweep.verify.items())}
-    costs = {k: seconds / plain.median for k, seconds in times.items()}
-    limits = {k: roofline(context, [Work(times[k], k + 1, 1, 1, plain.context)]) for k in times}
-    cost = costs.get(DRAFTED)
-    context.found.add(
-        "latency.ngram_breakeven",
-        f"tokens a step that checking {DRAFTED} drafted tokens must emit to pay at batch 1",
-        cost,
-        "tokens",
-        Basis.MEASURED,
-        direction="lower",
-        reason=None if cost is not None else "the context is too short",
-        note="one row of logits; drafting itself counted as free",
-        roofline=limits.get(DRAFTED),
-    )
-    context.found.series.append(
-        Series(
-            id="latency.verify_cost",
-            question=QUESTION,
-            title="Cost of verifying drafted tokens, batch 1",
-            kind="line",
-            x_label="drafted tokens",
-            x_unit="tokens",
-            y_label="step time over a plain step",
-            y_unit="ratio",
-            lines=[
-                Line(
-                    name="batch 1",
-                    x=[float(k) for k in costs],
-                    y=list(costs.values()),
-                    roofline=list(limits.values()),
-                )
-            ],
-        )
-    )
-
-
-@dataclass(frozen=True)
-class Acceptance:
-    """Teacher-forced n-gram speculation over recorded outputs. Only emitted tokens count."""
-
-    proposed: int = 0
-    accepted: int = 0
-    steps: int = 0
-    emitted: int = 0
-
-    def __add__(self, other: Acceptance) -> Acceptance:
-        return Acceptance(
-            self.proposed + other.proposed,
-            self.accepted + other.accepted,
-            self.steps + other.steps,
-            self.emitted + other.emitted,
-        )
-
-
-def ngram_acceptance(
-    prompt: Sequence[int],
-    output: Sequence[int],
-    *,
-    drafted: int = DRAFTED,
-    shortest: int = NGRAM[0],
-    longest: int = NGRAM[1],
-) -> Acceptance:
-    """Draft from the first earlier occurrence of the longest suffix; accept while the recorded token is the same.
-
-    A step emits the accepted tokens and the target's own next one; the end of the output cuts a step short.
-    """
-    tokens = list(prompt)
-    seen: dict[tuple[int, ...], int] = {}
-    indexed = 0
-    total = Acceptance()
-    at = 0
-    while at < len(output):
-        for end in range(indexed + 1, len(tokens)):
-            # n-grams that end before the last token: the suffix itself must not be its own match.
-            for n in range(shortest, longest + 1):
-                if end >= n:
-                    seen.setdefault(tuple(tokens[end - n : end]), end)
-        indexed = max(indexed, len(tokens) - 1)
-        found = next(
-            (
-                seen[key]
-                for n in range(longest, shortest - 1, -1)
-                if len(tokens) >= n and (key := tuple(tokens[-n:])) in seen
-            ),
-            None,
-        )
-        draft = tokens[found : found + drafted] if found is not None else []
-        left = len(output) - at
-        accepted = 0
-        while accepted < min(len(draft), left) and draft[accepted] == output[at + accepted]:
-            accepted += 1
-        emitted = min(accepted + 1, left)
-        total += Acceptance(len(draft), accepted, 1, emitted)
-        tokens.extend(output[at : at + emitted])
-        at += emitted
-    return total
-
-
-def _ngram(context: ProbeContext) -> None:
-    found, rows = context.found, context.trace.rows
-    reason = None
-    if not context.real_outputs:
-        reason = "outputs are not real (no trained weights, or no text)"
-    elif rows["output_ids"].null_count() == len(rows):
-        reason = "the trace records no outputs"
-    total = Acceptance()
-    repeated = grams = 0
-    sample = 0
-    if reason is None:
-        for prompt, output in zip(rows["prompt_ids"].to_list(), rows["output_ids"].to_list(), strict=True):
-            if not output:
-                continue
-            sample += 1
-            total += ngram_acceptance(prompt, output)
-            four = [tuple(output[i : i + 4]) for i in range(len(output) - 3)]
-            grams += len(four)
-            repeated += len(four) - len(set(four))
-    note = f"n-grams of {NGRAM[0]} to {NGRAM[1]}, {DRAFTED} drafted, replayed on the recorded outputs"
-    found.add(
-        "latency.ngram_acceptance",
-        "n-gram drafts accepted / proposed",
-        total.accepted / total.proposed if total.proposed else None,
-        "share",
-        Basis.TRACE,
-        exact=True,
-        n=sample or None,
-        note=note,
-        reason=reason or (None if total.proposed else "no n-gram ever repeated: nothing was proposed"),
-    )
-    found.add(
-        "latency.ngram_tokens_per_step",
-        "tokens a step with n-gram drafts, the target's own included",
-        total.emitted / total.steps if total.steps else None,
-        "tokens",
-        Basis.TRACE,
-        exact=True,
-        n=sample or None,
-        note=note,
-        reason=reason or (None if total.steps else "the trace records no outputs"),
-    )
-    found.add(
-        "latency.repeated_4grams",
-        "repeated 4-grams in recorded outputs",
-        repeated / grams if grams else None,
-        "share",
-        Basis.TRACE,
-        exact=True,
-        n=sample or None,
-        reason=reason or (None if grams else "outputs are shorter than 4 tokens"),
     )

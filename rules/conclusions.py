@@ -239,7 +239,7 @@ def _undecided_text(undecided: Iterable[Quantity], leaves: tuple[Leaf, ...]) -> 
         text = f"{quantity.label} {wording.quantity_text(quantity)}"
         if quantity.interval is not None and threshold is not None:
             text += f" straddles {wording.value_text(threshold, quantity.unit, wording.style_of(quantity))}"
-        elif wording.is_effect(quantity):
+        elif wording.needs_interval(quantity):
             text += " has no interval yet"
         more = [part.rstrip(".") for part in (quantity.reason, quantity.note) if part]
         parts.append(f"{text} ({'; '.join(more)})" if more else text)

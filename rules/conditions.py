@@ -85,7 +85,7 @@ def compare(quantity: Quantity, *, at_least: float | None = None, below: float |
     if not quantity.exact:
         if quantity.interval is not None:
             low, high = quantity.interval.low, quantity.interval.high
-        elif wording.is_effect(quantity):
+        elif wording.needs_interval(quantity):
             return Truth.UNDECIDED
         if wording.is_effect(quantity) and quantity.reason:
             return Truth.UNDECIDED

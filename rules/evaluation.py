@@ -13,6 +13,8 @@ from inferdoc.rules.verdict import answer_questions, give_verdict
 
 def diagnose(evidence: Evidence, pack: Pack) -> Diagnosis:
     """Everything the rules of `pack` conclude from `evidence`; a pure function of the two."""
+    if evidence.run.max_quality_loss is not None:
+        pack = pack.with_quality_limit(evidence.run.max_quality_loss)
     reader = Reader(evidence, pack)
     in_order = sorted(pack.rules, key=lambda loaded: loaded.question.number)
     concluded = [conclude(loaded, reader) for loaded in in_order]

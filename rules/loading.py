@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -22,6 +23,8 @@ LEAST_LOSS = "least_worthwhile_loss"
 HIGH_SEVERITY_GAIN = "high_severity_gain"
 MEDIUM_SEVERITY_GAIN = "medium_severity_gain"
 SMALL_SLICE = "small_slice_share"
+QUALITY_LOSS = "most_quality_loss"
+QUALITY_DIVERGENCE = "most_quality_divergence"
 NEEDED_CONSTANTS = (LEAST_GAIN, LEAST_LOSS, HIGH_SEVERITY_GAIN, MEDIUM_SEVERITY_GAIN, SMALL_SLICE)
 
 
@@ -59,6 +62,15 @@ class Pack:
             constant = self.constants[condition.threshold]
             return constant.value, constant.source
         return condition.threshold, condition.source or ""
+
+    def with_quality_limit(self, loss: float) -> Pack:
+        """With the user's own limit of what a technique may lose: a share of the perplexity, as 0.01."""
+        source = f"--max-quality-loss {loss:.3g}"
+        limits = {
+            QUALITY_LOSS: schema.Constant(value=1 + loss, source=source),
+            QUALITY_DIVERGENCE: schema.Constant(value=math.log1p(loss), source=f"ln of 1 + {source}"),
+        }
+        return replace(self, constants=self.constants | limits)
 
     def rule(self, id: str) -> LoadedRule | None:
         return next((loaded for loaded in self.rules if loaded.rule.id == id), None)

@@ -1,7 +1,8 @@
 """Numbers in sentences: formatting, and filling ``{placeholders}`` in the texts of rules. No code is run.
 
 ``{fit.weights_bytes}`` is the quantity with its interval, ``{fit.weights_fraction|percent}`` forces a style and
-``{least_worthwhile_gain|times}`` is a constant of the pack. An unknown quantity prints as *unknown* with its reason.
+``{least_worthwhile_gain|times}`` is a constant of the pack; ``{fit.quantization_scheme|label}`` is what the quantity is
+called. An unknown quantity prints as *unknown* with its reason.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Callable, Container, Mapping
 from inferdoc.evidence import Interval, Quantity
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_STYLES = ("bytes", "count", "number", "percent", "seconds", "times", "tokens")
+_LABEL = "label"
+_STYLES = ("bytes", "count", _LABEL, "number", "percent", "seconds", "times", "tokens")
 _STYLE_OF_UNIT = {
     "b": "bytes",
     "byte": "bytes",
@@ -96,8 +98,13 @@ def style_of(quantity: Quantity) -> str | None:
 
 
 def is_effect(quantity: Quantity) -> bool:
-    """Whether this is the paired effect of a comparison: only those need an interval to say anything."""
+    """Whether this is the paired effect of a comparison."""
     return quantity.id.endswith(".gain")
+
+
+def needs_interval(quantity: Quantity) -> bool:
+    """Whether a value without an interval says nothing: paired effects, and what a technique costs in quality."""
+    return quantity.id.endswith((".gain", ".perplexity_ratio", ".kl", ".top1"))
 
 
 def value_text(value: float, unit: str, style: str | None) -> str:
@@ -146,6 +153,8 @@ def problem(placeholder: str, constants: Container[str]) -> str | None:
         return f"'{{{placeholder}}}': there is no style '{style}'; use one of {', '.join(_STYLES)}"
     if not re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)*", name):
         return f"'{{{placeholder}}}' is not the id of a quantity or a constant; write one, or leave the braces out"
+    if style == _LABEL and "." not in name:
+        return f"'{{{placeholder}}}': a constant has no label; use another style"
     if "." not in name and name not in constants:
         return f"'{{{placeholder}}}': there is no constant '{name}'"
     return None
@@ -158,6 +167,7 @@ def fill(template: str, quantity: Callable[[str], Quantity], constants: Mapping[
         name, _, style = match[1].partition("|")
         if name in constants:
             return value_text(constants[name], "", style or "number")
-        return quantity_text(quantity(name), style or None)
+        found = quantity(name)
+        return found.label if style == _LABEL else quantity_text(found, style or None)
 
     return _PLACEHOLDER.sub(replace, template)

@@ -79,7 +79,8 @@ export -f diagnose
 export PY RESULTS
 
 # The kernels' tests compile most and come last.
-step tests 120 "$PY" -P -m pytest tests/gpu/test_memory_and_device.py tests/gpu/test_graphs.py tests/gpu/test_kernels.py \
+step tests 120 "$PY" -P -m pytest tests/gpu/test_memory_and_device.py tests/gpu/test_graphs.py \
+    tests/gpu/test_compression_and_drafts.py tests/gpu/test_kernels.py \
     -v --maxfail=20 -p no:cacheprovider
 step gate 60 "$PY" benchmarks/gate_on_card.py --output "$RESULTS/gate_cuda.json"
 step peers 130 "$PY" benchmarks/engine_vs_peers.py --work cuda --peers transformers-continuous \

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from inferdoc.errors import InputError
-from inferdoc.parsing import parse_bytes, parse_duration, parse_scale, parse_slo
+from inferdoc.parsing import parse_bytes, parse_duration, parse_scale, parse_share, parse_slo
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("3m", 180), ("1.5h", 5400), ("500ms", 0.5)])
@@ -32,6 +32,17 @@ def test_sizes_tell_gb_from_gib(text: str, size: int) -> None:
 def test_bad_sizes(text: str) -> None:
     with pytest.raises(InputError, match="write it like 16GiB"):
         parse_bytes(text, option="--memory")
+
+
+@pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("0.01", 0.01), ("2.5 %", 0.025), ("100%", 1), ("1", 1)])
+def test_shares(text: str, share: float) -> None:
+    assert parse_share(text, option="--max-quality-loss") == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "%", "0", "0%", "-1%", "101%", "2", "one", "nan"])
+def test_bad_shares_say_how_to_write_one(text: str) -> None:
+    with pytest.raises(InputError, match=r"write it like 1% or 0\.01"):
+        parse_share(text, option="--max-quality-loss")
 
 
 @pytest.mark.parametrize(("text", "scale"), [("1/32", Fraction(1, 32)), ("0.125", Fraction(1, 8)), ("1", Fraction(1))])

@@ -13,6 +13,7 @@ from inferdoc.cli.diagnose import diagnose
 from inferdoc.cli.doctor import doctor
 from inferdoc.cli.exits import Answer, say
 from inferdoc.cli.gate import app as gate_app
+from inferdoc.cli.plan import plan
 from inferdoc.cli.report import report
 from inferdoc.cli.rules import app as rules_app
 from inferdoc.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, InputError, InvalidRunError, NotComparableError
@@ -25,6 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(diagnose)
+app.command()(plan)
 app.command()(report)
 app.command()(doctor)
 app.add_typer(gate_app, name="gate")

@@ -12,7 +12,7 @@ import typer
 
 from inferdoc.errors import EXIT_INTERNAL, EXIT_INTERRUPTED
 from inferdoc.evidence import Objective
-from inferdoc.parsing import parse_bytes, parse_duration, parse_scale, parse_slo
+from inferdoc.parsing import parse_bytes, parse_duration, parse_scale, parse_share, parse_slo
 
 
 class AttentionBackend(StrEnum):
@@ -98,6 +98,23 @@ def diagnose(
     ] = LoadFormat.AUTO,
     gguf_file: Annotated[str | None, typer.Option(help="Name of the GGUF file inside --model.")] = None,
     trust_remote_code: Annotated[bool, typer.Option(help="Let the model's repository run its own code.")] = False,
+    draft_model: Annotated[
+        str | None,
+        typer.Option(
+            help="Draft model for speculation: a directory or a hub id; none for none. Default: the embedded draft for "
+            "the embedded model."
+        ),
+    ] = None,
+    num_speculative_tokens: Annotated[int, typer.Option(min=1, help="Tokens drafted at each step.")] = 4,
+    max_quality_loss: Annotated[
+        str | None,
+        typer.Option(
+            help="How far a technique may raise the perplexity, for example 1%. Default: 1%, as the rules say."
+        ),
+    ] = None,
+    student: Annotated[
+        str | None, typer.Option(help="A smaller model to measure beside this one: a directory or a hub id.")
+    ] = None,
     rules: Annotated[Path | None, typer.Option(help="A folder of your own rules, read after ours.")] = None,
     templates: Annotated[Path | None, typer.Option(help="A folder of your own report templates.")] = None,
     question: Annotated[
@@ -108,6 +125,7 @@ def diagnose(
 ) -> None:
     """Measure which optimizations pay for a model and its traffic; without arguments, on the embedded default."""
     from inferdoc.diagnosis import INTERRUPTED, Options, collect_evidence
+    from inferdoc.models import EMBEDDED
     from inferdoc.progress import Progress
     from inferdoc.reports import prepare_output, print_diagnosis, write_all
     from inferdoc.rules import diagnose as conclude
@@ -141,6 +159,10 @@ def diagnose(
         gguf_file=gguf_file,
         trust_remote_code=trust_remote_code,
         seed=seed,
+        draft_model=None if draft_model == "none" else draft_model or (EMBEDDED if model == EMBEDDED else None),
+        num_speculative_tokens=num_speculative_tokens,
+        max_quality_loss=parse_share(max_quality_loss, option="--max-quality-loss") if max_quality_loss else None,
+        student=student,
         questions=tuple(question or ()),
         command=shlex.join(["inferdoc", *sys.argv[1:]]),
     )

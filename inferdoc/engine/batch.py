@@ -35,7 +35,7 @@ class StepInput:
     block_tables: Ints
     """[R, most blocks]"""
     sampled: Ints
-    """[S] index of the last token of each row that samples."""
+    """[S] index of the last token of each row that samples, with drafted tokens also of those before it."""
     block_size: int
 
     @classmethod
@@ -72,7 +72,6 @@ class BatchArrays:
         if ends[-1] > len(rows):
             row_of, positions, token_ids = self._unfold(batch, query_starts, token_ids)
         tables = self._update_tables([request.block_ids for request in requests], -(-lengths // size))
-        samples = [row.samples for row in rows]
         return StepInput(
             token_ids=token_ids,
             positions=positions,
@@ -80,7 +79,7 @@ class BatchArrays:
             query_starts=query_starts,
             lengths=lengths,
             block_tables=tables,
-            sampled=(ends if all(samples) else ends[samples]) - 1,
+            sampled=_sampled(batch, ends),
             block_size=size,
         )
 
@@ -92,6 +91,10 @@ class BatchArrays:
         token_ids = np.empty(query_starts[-1], dtype=np.int64)
         token_ids[firsts] = first_tokens
         for row in np.flatnonzero(counts > 1).tolist():
+            draft = batch.rows[row].draft
+            if draft is not None:
+                token_ids[firsts[row] + 1 : query_starts[row + 1]] = draft.tokens
+                continue
             tokens = np.frombuffer(batch.rows[row].request.tokens, dtype=np.int32)
             token_ids[firsts[row] : query_starts[row + 1]] = tokens[batch.starts[row] : batch.ends[row]]
         return row_of, positions, token_ids
@@ -139,6 +142,15 @@ class BatchArrays:
         height, most = old.shape
         self._tables = np.zeros((max(rows, height), max(width, 2 * most if width > most else most)), dtype=np.int64)
         self._tables[:height, :most] = old
+
+
+def _sampled(batch: Batch, ends: Ints) -> Ints:
+    """Tokens whose logits are wanted."""
+    samples = [row.samples for row in batch.rows]
+    if not batch.drafted:
+        return (ends if all(samples) else ends[samples]) - 1
+    sampling = zip(ends[samples].tolist(), [row for row in batch.rows if row.samples], strict=True)
+    return np.concatenate([np.arange(end - 1 - row.drafted, end) for end, row in sampling])
 
 
 def _array(values: list[int]) -> Ints:

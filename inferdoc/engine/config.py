@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
+from inferdoc.engine.spec_decode.config import SpeculativeConfig
 from inferdoc.errors import InputError
 
 AttentionBackend = Literal["torch", "cpu", "triton"]
+WeightScheme = Literal[
+    "native", "int8_weight_only", "int8_dynamic", "fp8_weight_only", "fp8_dynamic", "int4_weight_only", "sparse_24"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +52,12 @@ class EngineConfig:
     """The model's forward through torch.compile."""
     pack_weights: bool = False
     """On a CPU: a second copy of the linear layers' weights, laid out for steps of `max_num_seqs` tokens."""
+    weights: WeightScheme = "native"
+    """How the linear layers' weights are kept; embeddings and head stay as they are."""
+    kv_cache_dtype: Literal["auto", "fp8"] = "auto"
+    """Fp8: e4m3, with a scale for the keys and one for the values of each layer."""
+    speculative_config: SpeculativeConfig | None = None
+    """Tokens drafted for running requests, and checked by the model in one step."""
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "num_kv_blocks", "max_num_seqs", "max_num_batched_tokens"):
@@ -60,6 +70,13 @@ class EngineConfig:
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) is below max_num_seqs ({self.max_num_seqs}): "
                 "a step could not hold one token for each running request"
             )
+        if self.speculative_config is not None and self.max_num_batched_tokens == self.max_num_seqs:
+            raise InputError(
+                f"speculative_config needs max_num_batched_tokens above max_num_seqs ({self.max_num_seqs}): a step "
+                "keeps one token for each request, and has none left for drafts"
+            )
+        if self.pack_weights and self.weights != "native":
+            raise InputError(f"pack_weights packs native weights, not {self.weights}: choose one of the two")
         if self.enable_prefix_caching and self.reservation not in ("paged", "peak-forecast"):
             raise InputError(
                 "enable_prefix_caching needs reservation 'paged' or 'peak-forecast': a contiguous region cannot share "

@@ -14,6 +14,8 @@ from typing import Protocol
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.request import Request
 from inferdoc.engine.scheduler import Batch, make_scheduler
+from inferdoc.engine.spec_decode.drafter import Drafter, make_drafter
+from inferdoc.engine.spec_decode.proposal import DraftCounts
 from inferdoc.engine.steplog import Step
 from inferdoc.errors import BudgetEndedError, MeasurementError
 
@@ -27,6 +29,10 @@ class Runner(Protocol):
 
     def execute(self, batch: Batch) -> list[int]:
         """Compute the batch's rows; one token for each row that samples, in order."""
+        ...
+
+    def verify(self, batch: Batch) -> list[list[int]]:
+        """`execute` for a batch with drafts: for each row that samples the drafted tokens that stand, and one more."""
         ...
 
 
@@ -63,12 +69,19 @@ class Engine:
         runner: computes batches; its pool must hold `config.kv_tokens`.
         clock: real time, or a virtual clock that the runner moves.
         deadline: on the clock; a step that begins later raises `BudgetEndedError`.
+        drafter: proposes tokens; by default what the configuration says, which suffices but for a draft model.
     """
 
     def __init__(
-        self, runner: Runner, config: EngineConfig, clock: Clock | None = None, deadline: float = math.inf
+        self,
+        runner: Runner,
+        config: EngineConfig,
+        clock: Clock | None = None,
+        deadline: float = math.inf,
+        drafter: Drafter | None = None,
     ) -> None:
         self.runner = runner
+        self.drafter = drafter or make_drafter(config)
         self.deadline = deadline
         self.config = config
         self.clock = clock or WallClock()
@@ -120,19 +133,37 @@ class Engine:
         began = self.now()
         if began > self.deadline:
             raise BudgetEndedError("the budget ended in the middle of a run")
+        self.drafter.propose(self.scheduler.running)
+        drafted = self.now()
         batch = self.scheduler.schedule()
         assert batch.rows, "work is there but nothing was scheduled"
         scheduled = self.now()
         for row in batch.rows:
             if row.request.scheduled_s is None:
                 row.request.scheduled_s = began - start
-        sampled = self.runner.execute(batch)
-        now = self.now()
-        # Logged before the update moves the requests on.
-        self._log(batch, began - start, now - start, scheduled - began)
-        self.scheduler.update(batch, sampled, now - start)
+        self.drafter.follow(batch)
+        draft_s = drafted - began + self.now() - scheduled
+        # Each is logged before the update moves the requests on.
+        if batch.drafted:
+            emitted = self.runner.verify(batch)
+            now = self.now()
+            self._log(batch, began - start, now - start, scheduled - drafted, draft_s, emitted)
+            self.scheduler.update_checked(batch, emitted, now - start)
+        else:
+            sampled = self.runner.execute(batch)
+            now = self.now()
+            self._log(batch, began - start, now - start, scheduled - drafted, draft_s)
+            self.scheduler.update(batch, sampled, now - start)
 
-    def _log(self, batch: Batch, start_s: float, end_s: float, schedule_s: float) -> None:
+    def _log(
+        self,
+        batch: Batch,
+        start_s: float,
+        end_s: float,
+        schedule_s: float,
+        draft_s: float,
+        emitted: Sequence[Sequence[int]] = (),
+    ) -> None:
         before = self.clock.now()
         waiting, running = self.scheduler.waiting, self.scheduler.running
         decodes = batch.decode_rows
@@ -142,7 +173,7 @@ class Engine:
                 start_s=start_s,
                 end_s=end_s,
                 schedule_s=schedule_s,
-                prefill_tokens=batch.num_tokens - decodes - padded,
+                prefill_tokens=batch.num_tokens - decodes - padded - batch.drafted,
                 decode_rows=decodes,
                 padded_rows=padded,
                 running=len(running),
@@ -151,9 +182,16 @@ class Engine:
                 kv=self.scheduler.kv.use(_lengths(batch, running), waiting[0] if waiting else None),
                 device_s=getattr(self.runner, "last_device_s", None),
                 bucket=getattr(self.runner, "last_bucket", None),
+                draft_s=draft_s,
+                drafts=_drafts(batch, emitted) if emitted else None,
             )
         )
         self._bookkeeping += self.clock.now() - before
+
+
+def _drafts(batch: Batch, emitted: Sequence[Sequence[int]]) -> DraftCounts:
+    sampling = zip([row for row in batch.rows if row.samples], emitted, strict=True)
+    return DraftCounts.of((row.drafted, len(tokens) - 1) for row, tokens in sampling if row.draft is not None)
 
 
 def _lengths(batch: Batch, running: Sequence[Request]) -> list[int]:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from inferdoc.engine.packing import PackedLinear
+from inferdoc.engine.quantized_linear import QuantizedLinear
 
 _SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 _RELATIVE = {torch.float64: 1e-6, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -36,6 +37,8 @@ class MergedProduct:
         self.weight = weight
         self.bias = bias
         self.sizes = list(sizes)
+        self.quantized: Callable[[Tensor], Tensor] | None = None
+        """What multiplies instead of the weight, bias included."""
         self._input: Tensor | None = None
         self._parts: dict[int, Tensor] = {}
 
@@ -44,10 +47,17 @@ class MergedProduct:
         """Some module has not taken its part."""
         return self._input is not None
 
+    def parts(self, hidden: Tensor) -> tuple[Tensor, ...]:
+        """Every module's part of the product with `hidden`."""
+        product = (
+            functional.linear(hidden, self.weight, self.bias) if self.quantized is None else self.quantized(hidden)
+        )
+        return torch.split(product, self.sizes, dim=-1)
+
     def take(self, index: int, hidden: Tensor) -> Tensor | None:
         """Module `index`'s part of the product with `hidden`; None while another input's product is handed out."""
         if self._input is None:
-            parts = torch.split(functional.linear(hidden, self.weight, self.bias), self.sizes, dim=-1)
+            parts = self.parts(hidden)
             self._input = hidden
             self._parts = dict(enumerate(parts))
         elif self._input is not hidden or index not in self._parts:
@@ -71,12 +81,16 @@ class MergedLinear(nn.Linear):
         self.weight, self.bias = linear.weight, linear.bias
         self.train(linear.training)
         self._original = (linear,)  # in a tuple, so that it is no child
-        self._product = product
+        self.product = product
         self._index = index
 
     def forward(self, hidden: Tensor) -> Tensor:
-        part = self._product.take(self._index, hidden)
-        return functional.linear(hidden, self.weight, self.bias) if part is None else part
+        part = self.product.take(self._index, hidden)
+        if part is not None:
+            return part
+        if self.product.quantized is not None:
+            return self.product.parts(hidden)[self._index]
+        return functional.linear(hidden, self.weight, self.bias)
 
 
 class FusedRMSNorm(nn.Module):
@@ -251,7 +265,7 @@ def restore(model: nn.Module) -> None:
     """Put the original modules back, whoever replaced them."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, MergedLinear | FusedRMSNorm | PackedLinear):
+            if isinstance(child, MergedLinear | FusedRMSNorm | PackedLinear | QuantizedLinear):
                 setattr(parent, name, child._original[0])
 
 
@@ -260,6 +274,7 @@ def _mergeable(linears: Sequence[nn.Linear]) -> bool:
     first = linears[0]
     return first.weight.dtype in _RELATIVE and all(
         isinstance(linear.weight, nn.Parameter)
+        and not hasattr(linear.weight, "__tensor_flatten__")  # quantized: several tensors that act as one
         and linear.in_features == first.in_features
         and linear.weight.dtype == first.weight.dtype
         and linear.weight.device == first.weight.device

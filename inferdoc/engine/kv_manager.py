@@ -95,6 +95,22 @@ class KVManager:
             self._held += 1
         return True
 
+    def slots(self, request: Request) -> int:
+        """Tokens that the blocks of the request hold."""
+        return len(request.block_ids) * self.block_size
+
+    def trim(self, request: Request, tokens: int) -> None:
+        """Give back the blocks past so many tokens, which were for drafts; what was reserved ahead stays.
+
+        The list of blocks is a new one then: who remembers tables knows by this that its end has changed.
+        """
+        kept = self.blocks_for(tokens)
+        if kept < len(request.block_ids) and self.reservation.contiguous(request) is None:
+            dropped = request.block_ids[kept:][::-1]
+            self.pool.release(dropped, worthless=dropped)
+            request.block_ids = request.block_ids[:kept]
+            self._held -= len(dropped)
+
     def publish(self, request: Request) -> None:
         """Offer the blocks that became full to the prefix cache. Called only after the step has written their K/V."""
         if not self.cache.keeps_blocks:

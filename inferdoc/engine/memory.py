@@ -7,10 +7,8 @@ Outside: what the process holds beside the framework's tensors (CUDA context, li
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -22,6 +20,7 @@ from inferdoc.devices import Device, free_now
 from inferdoc.engine.request import Request
 from inferdoc.engine.runner import ModelRunner
 from inferdoc.engine.scheduler import Batch, Row
+from inferdoc.engine.silent import silent_stderr
 
 _HEADROOM = 0.02
 """Share of a card's budget that the pool leaves alone: torch's allocator rounds up and fragments."""
@@ -109,13 +108,15 @@ class MemoryTerms:
     graphs: int | None
     """``None``: no graphs were captured."""
     kv_pool: int
+    draft: int = 0
+    """Weights and K/V of a draft model."""
     note: str | None = None
     """Set where free memory changed meanwhile by another process's doing."""
 
     @property
     def taken(self) -> int:
         """All but the pool."""
-        return _taken(self.weights, self.profile, self.graphs)
+        return self.draft + _taken(self.weights, self.profile, self.graphs)
 
     @property
     def left(self) -> int:
@@ -178,23 +179,10 @@ def profile(
         return MemoryProfile(peak, logits, None if outside is None else max(0, outside), step)
     resident = _resident_bytes()
     activities = [torch.profiler.ProfilerActivity.CPU]
-    with _silent_stderr(), torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
+    with silent_stderr(), torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
         runner.execute(batch)
     rest = None if resident is None else max(0, resident - weight_bytes)
     return MemoryProfile(_peak_allocation(profiler), logits, rest, step)
-
-
-@contextmanager
-def _silent_stderr() -> Iterator[None]:
-    """The profiler's native code announces itself on the process's stderr."""
-    kept = os.dup(2)
-    try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def _peak_allocation(profiler: torch.profiler.profile) -> int | None:

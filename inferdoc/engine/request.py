@@ -11,6 +11,7 @@ from inferdoc.engine.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from inferdoc.engine.scheduler import Row
+    from inferdoc.engine.spec_decode.proposal import Draft
 
 
 @dataclass(eq=False, slots=True)
@@ -43,6 +44,12 @@ class Request:
     num_computed: int = field(init=False, default=0)
     steady: Row | None = field(init=False, default=None)
     """Set by the scheduler: its row in every step from its first token on, until it is done or preempted."""
+    draft: Draft | None = field(init=False, default=None)
+    """Set by the drafter while the request decodes; the step that checks it, and a preemption, take it away."""
+    drafted: int = field(init=False, default=0)
+    """Drafted tokens that steps have checked."""
+    accepted: int = field(init=False, default=0)
+    """Those of them that stood."""
     num_cached: int = field(init=False, default=0)
     """Prompt tokens served by the prefix cache at the first admission."""
     scheduled_s: float | None = field(init=False, default=None)

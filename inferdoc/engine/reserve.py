@@ -54,7 +54,8 @@ class PeakForecastReservation(PagedReservation):
         if not running:
             return True  # alone, any request that the pool can hold runs to its end
         requests = [*running, request]
-        if self.config.batching == "static":  # all stay until the last is done
+        # In a static batch all stay until the last is done; with drafts nobody knows who goes ahead of whom.
+        if self.config.batching == "static" or self.config.speculative_config is not None:
             size = self.config.block_size
             return sum(-(-self._final(each) // size) for each in requests) <= self.config.num_kv_blocks
         growths = [self._growth(each) for each in running]

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from inferdoc.engine.attention.calibration import CalibrationLayout
 from inferdoc.engine.attention.cpu import CpuLayout, why_unavailable
 from inferdoc.engine.attention.hook import attach, record_layers
-from inferdoc.engine.attention.layer import AttentionLayout, LayerPages, LayerSpec, StepState
+from inferdoc.engine.attention.layer import AttentionLayout, KvScales, LayerPages, LayerSpec, StepState
 from inferdoc.engine.attention.operator import register
 from inferdoc.engine.attention.reference import TorchLayout
-from inferdoc.engine.batch import BatchArrays, StepInput
+from inferdoc.engine.batch import BatchArrays, Ints, StepInput
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.fusion import Fusions, restore
 from inferdoc.engine.graphs import Capturer, CudaCapturer, DecodeGraphs, DecodeInputs, DecodeLayout, DecodeStep
+from inferdoc.engine.kernel_used import KernelUsed
 from inferdoc.engine.packing import PackedLayers, why_unpackable
+from inferdoc.engine.quantize import QuantizedLayers
 from inferdoc.engine.sampler import is_greedy, sample
 from inferdoc.engine.scheduler import Batch
+from inferdoc.engine.spec_decode.verify import verify
 from inferdoc.errors import InputError, MeasurementError
+from inferdoc.models.loading import measure_weights
 
+_CALIBRATION_TOKENS = 64
 _KEPT_GRAPHS = 2
 """Configurations whose graphs are kept: the two arms of a comparison, which are run in turn."""
 
@@ -37,6 +43,8 @@ class _Captured:
     attention_backend: str
     enable_fusion: bool
     compile: bool
+    weights: str
+    kv_cache_dtype: str
     block_size: int
     table_width: int
     max_rows: int
@@ -85,9 +93,14 @@ class ModelRunner:
         self._config: EngineConfig | None = None
         self._backend = "torch"
         self._scrap = 0
+        self._kv_dtype = self.dtype
+        self._scales: list[KvScales] = []
+        self._calibrated_on: str | None = None
         self._has_pool = False
         self._fusions: Fusions | None = None
         self._packed: PackedLayers | None = None
+        self._quantized: QuantizedLayers | None = None
+        self._quantized_for: tuple[str, bool] = ("native", False)
         self._compiled: Callable[..., Any] | None = None
         self._compile_failure: str | None = None
         self._forward: Callable[..., Any] = model
@@ -103,8 +116,24 @@ class ModelRunner:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Bytes that this engine really stores for one token (a window frees nothing here)."""
-        return sum(s.kv_heads * (s.key_dim + s.value_dim) for s in self.specs) * self.dtype.itemsize
+        """Bytes that this engine really stores for one token, in its pages' type (a window frees nothing here)."""
+        return sum(s.kv_heads * (s.key_dim + s.value_dim) for s in self.specs) * self._kv_dtype.itemsize
+
+    @property
+    def quantized(self) -> QuantizedLayers | None:
+        """The quantized layers of the present configuration; None where its weights are native."""
+        return self._quantized if self._config is not None and self._config.weights != "native" else None
+
+    @property
+    def weight_kernels(self) -> tuple[KernelUsed, ...]:
+        """What multiplies by the quantized weights of the present configuration; nothing where they are native."""
+        return self.quantized.kernels if self.quantized is not None else ()
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights that the present configuration computes with (the other arm's copy is not counted)."""
+        native = measure_weights(self.model)
+        return native if self.quantized is None else native - self.quantized.native_bytes + self.quantized.bytes
 
     @property
     def graph_bytes(self) -> int | None:
@@ -125,10 +154,18 @@ class ModelRunner:
         notes = []
         if config and config.enable_fusion and self._fusions:
             notes += self._fusions.notes
+        if self.quantized is not None:
+            notes += self.quantized.notes
+        if config and config.kv_cache_dtype == "fp8":
+            notes.append(
+                f"kv_cache_dtype fp8: e4m3, a scale a layer for keys and for values, from {self._calibrated_on}"
+            )
         if config and config.compile and self._compile_failure:
             notes.append(self._compile_failure)
         if config and not config.enforce_eager and self._graph_failure:
             notes.append(self._graph_failure)
+        if config and config.speculative_config and self._graphs is not None:
+            notes.append("steps that check drafted tokens are launched operation by operation, not replayed as graphs")
         return notes
 
     def resize(self, kv_tokens: int) -> None:
@@ -144,6 +181,13 @@ class ModelRunner:
         for pages in self._pages:
             pages.keys = pages.values = torch.empty(0)
         self._drop_graphs()
+
+    def calibrate_kv(self, token_ids: Sequence[int]) -> None:
+        """Choose the scales of fp8 K/V from a text of the user's. What the pool holds and the graphs are lost."""
+        self._calibrate(token_ids, f"{len(token_ids)} tokens of the text")
+        self._drop_graphs()
+        if self._config is not None:
+            self.configure(self._config)
 
     def configure(self, config: EngineConfig) -> None:
         """Set up for runs under `config`: backend, fusions, compilation, graphs. The pool's contents may be lost.
@@ -162,22 +206,35 @@ class ModelRunner:
             from inferdoc.engine.attention.triton_layout import refuse_device  # needs triton
 
             refuse_device(self.device)
-        if not self._has_pool:
+        kv_dtype = torch.float8_e4m3fn if config.kv_cache_dtype == "fp8" else self.dtype
+        if not self._has_pool or kv_dtype != self._kv_dtype:
+            self._kv_dtype = kv_dtype
             self._allocate(self._scrap)
         self._config = config
         self._backend = config.attention_backend
         self._graphs = None
         self._set_up_packing(None)
+        if self._quantized is not None:
+            self._quantized.enable(False)
+        self._set_up_scales()
         self._set_up_fusions(config.enable_fusion)
+        self._set_up_weights(config)
         self._set_up_packing(config.max_num_seqs if config.pack_weights else None)
         self._set_up_compilation(config.compile)
         if not config.enforce_eager:
             self._set_up_graphs(config)
 
     @torch.inference_mode()
-    def logits(self, batch: Batch) -> Tensor:
-        """Logits [S, vocabulary] of the rows that sample."""
+    def logits(self, batch: Batch, at: Ints | None = None) -> Tensor:
+        """Logits [S, vocabulary] of the rows that sample.
+
+        Args:
+            at: of these tokens of the packed batch instead, which may be none. Such a step is never replayed.
+        """
         step = self._arrays.build(batch)
+        if at is not None:
+            self.last_bucket = None
+            return self._logits(replace(step, sampled=at))
         graphs = self._replay(step)
         return self._logits(step) if graphs is None else graphs.logits[self._sampled(step)]
 
@@ -196,6 +253,14 @@ class ModelRunner:
                 chosen = sample(self._logits(step), rows)
         tokens: list[int] = chosen.tolist()
         return tokens if len(tokens) == len(rows) else [tokens[index] for index in step.sampled]
+
+    @torch.inference_mode()
+    def verify(self, batch: Batch) -> list[list[int]]:
+        """For each row that samples the drafted tokens that stand, and one more. Never replayed: row lengths vary."""
+        step = self._arrays.build(batch)
+        self.last_bucket = None
+        with self._timed():
+            return verify(self._logits(step), [row for row in batch.rows if row.samples])
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -271,8 +336,10 @@ class ModelRunner:
         try:
             for pages in self._pages:
                 spec = pages.spec
-                pages.keys = torch.empty(slots, spec.kv_heads, spec.key_dim, dtype=self.dtype, device=self.device)
-                pages.values = torch.empty(slots, spec.kv_heads, spec.value_dim, dtype=self.dtype, device=self.device)
+                pages.keys, pages.values = (
+                    torch.empty(slots, spec.kv_heads, dim, dtype=self._kv_dtype, device=self.device)
+                    for dim in (spec.key_dim, spec.value_dim)
+                )
                 pages.keys[self.kv_tokens :] = 0
                 pages.values[self.kv_tokens :] = 0
         except Exception:
@@ -280,6 +347,31 @@ class ModelRunner:
             raise
         self._scrap = scrap
         self._has_pool = True
+
+    def _set_up_scales(self) -> None:
+        """For pages in e4m3. The weights are native here, so both arms of a comparison of weights have the same."""
+        if self._kv_dtype == self.dtype:
+            for pages in self._pages:
+                pages.scales = None
+            return
+        if self._calibrated_on is None:
+            vocabulary = self.model.get_input_embeddings().num_embeddings  # type: ignore[operator]
+            drawn = np.random.default_rng(0).integers(vocabulary, size=_CALIBRATION_TOKENS)
+            self._calibrate(drawn.tolist(), f"{_CALIBRATION_TOKENS} random tokens")
+        for pages, scales in zip(self._pages, self._scales, strict=True):
+            pages.scales = scales
+
+    @torch.inference_mode()
+    def _calibrate(self, token_ids: Sequence[int], named: str) -> None:
+        layout = CalibrationLayout(_one_prompt(np.asarray(token_ids), sampled=1), self.device)
+        ids, positions = torch.tensor(token_ids, device=self.device), torch.arange(len(token_ids), device=self.device)
+        kept, self._forward = self._forward, self.model
+        try:
+            self._run(ids, positions, layout, 1)
+        finally:
+            self._forward = kept
+        self._scales = [layout.scales(pages) for pages in self._pages]
+        self._calibrated_on = named
 
     def _set_up_fusions(self, on: bool) -> None:
         if on and self._fusions is None:
@@ -298,6 +390,19 @@ class ModelRunner:
                 self._packed = PackedLayers(self.model, rows)
             self._packed.enable(True)
 
+    def _set_up_weights(self, config: EngineConfig) -> None:
+        """Quantize, after the fusions, or put back what was quantized before under the same two settings."""
+        if config.weights == "native":
+            return
+        if self._quantized is None or self._quantized_for != (config.weights, config.enable_fusion):
+            self._quantized = None  # the old copies go before the new ones come
+            self._drop_graphs()  # they read them
+            self._config = None  # until it is set up: nobody may take the weights for quantized
+            self._quantized = QuantizedLayers(self.model, config.weights, self.device)
+            self._quantized_for = (config.weights, config.enable_fusion)
+            self._config = config
+        self._quantized.enable(True)
+
     def _set_up_compilation(self, on: bool) -> None:
         self._forward = self.model
         if not on or self._compile_failure:
@@ -315,18 +420,7 @@ class ModelRunner:
     @torch.inference_mode()
     def _probe(self, tokens: int = 2, sampled: int = 2) -> Tensor:
         """Logits of the last `sampled` of the first token ids, computed as one prompt at the start of the pool."""
-        positions = np.arange(tokens)
-        step = StepInput(
-            token_ids=positions,
-            positions=positions,
-            slots=positions,
-            query_starts=np.array([0, tokens]),
-            lengths=np.array([tokens]),
-            block_tables=positions[None],
-            sampled=positions[tokens - sampled :],
-            block_size=1,
-        )
-        return self._logits(step)
+        return self._logits(_one_prompt(np.arange(tokens), sampled=sampled))
 
     def _set_up_graphs(self, config: EngineConfig) -> None:
         if self._new_capturer is None:
@@ -338,6 +432,8 @@ class ModelRunner:
             attention_backend=config.attention_backend,
             enable_fusion=config.enable_fusion,
             compile=config.compile,
+            weights=config.weights,
+            kv_cache_dtype=config.kv_cache_dtype,
             block_size=config.block_size,
             table_width=-(-config.max_model_len // config.block_size),
             max_rows=config.max_num_seqs,
@@ -371,6 +467,21 @@ class ModelRunner:
         self._kept.clear()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def _one_prompt(token_ids: Ints, *, sampled: int) -> StepInput:
+    """A step of one prompt at the start of the pool, whose last `sampled` tokens sample."""
+    positions = np.arange(len(token_ids))
+    return StepInput(
+        token_ids=token_ids,
+        positions=positions,
+        slots=positions,
+        query_starts=np.array([0, len(token_ids)]),
+        lengths=np.array([len(token_ids)]),
+        block_tables=positions[None],
+        sampled=positions[len(token_ids) - sampled :],
+        block_size=1,
+    )
 
 
 def _reason(error: Exception) -> str:

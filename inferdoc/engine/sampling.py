@@ -8,6 +8,9 @@ from hashlib import blake2b
 
 from inferdoc.errors import InputError
 
+DRAFT, ACCEPT = 1, 2
+"""Streams of uniform numbers beside that of the tokens (0): what a draft model draws, and whether that stands."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
@@ -35,10 +38,11 @@ class SamplingParams:
         if not -(2**63) <= self.seed < 2**63:
             raise InputError(f"seed is {self.seed}; it must fit 64 bits")
 
-    def uniform(self, request: int, position: int) -> float:
+    def uniform(self, request: int, position: int, stream: int = 0) -> float:
         """The number in [0, 1) that decides the token at `position` of request `request`.
 
         A function of these alone: no state that a preemption, another order or another batch could move.
         """
-        counter = b"".join(value.to_bytes(8, "big", signed=True) for value in (self.seed, request, position))
+        parts = (self.seed, request, position, stream) if stream else (self.seed, request, position)
+        counter = b"".join(value.to_bytes(8, "big", signed=True) for value in parts)
         return int.from_bytes(blake2b(counter, digest_size=8).digest(), "big") // 2**11 / 2**53

@@ -15,6 +15,8 @@ from itertools import islice
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.kv_manager import KVManager
 from inferdoc.engine.request import Request
+from inferdoc.engine.spec_decode.lookahead import Lookahead, NoLookahead
+from inferdoc.engine.spec_decode.proposal import Draft
 from inferdoc.errors import MeasurementError
 
 
@@ -28,12 +30,19 @@ class Row:
     """The step computes the last of the request's tokens, so its logits give the next one."""
     padding: bool = False
     """A finished row of a static batch: its last token is computed once more, for nothing."""
+    draft: Draft | None = None
+    """Tokens that follow the request's last one in this step, to be checked."""
     decodes: bool = field(init=False)
-    """It computes one output token. A prompt's last token alone is not a decode."""
+    """It computes one output token, and drafted ones. A prompt's last token alone is not a decode."""
 
     def __post_init__(self) -> None:
         beyond_prompt = self.request.num_computed >= self.request.prompt_length
-        object.__setattr__(self, "decodes", self.num_tokens == 1 and not self.padding and beyond_prompt)
+        one = self.num_tokens == 1 or self.draft is not None
+        object.__setattr__(self, "decodes", one and not self.padding and beyond_prompt)
+
+    @property
+    def drafted(self) -> int:
+        return len(self.draft.tokens) if self.draft is not None else 0
 
     @property
     def start(self) -> int:
@@ -52,6 +61,8 @@ class Batch:
 
     rows: list[Row]
     block_size: int
+    drafted: int = 0
+    """Drafted tokens of all rows."""
     starts: list[int] = field(init=False)
     """Of each row, as they are before the step: `update` moves the requests on."""
     ends: list[int] = field(init=False)
@@ -92,6 +103,8 @@ class Scheduler:
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
         self.kv = KVManager(config)
+        spare = config.max_num_batched_tokens - config.max_num_seqs
+        self._lookahead = NoLookahead() if config.speculative_config is None else Lookahead(spare)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
 
@@ -136,9 +149,15 @@ class Scheduler:
     def schedule(self) -> Batch:
         """Choose the next step's rows; all of them have the KV blocks that the step writes."""
         rows: list[Row] = []
-        budget = self._go_on(self.running, rows, self.config.max_num_batched_tokens)
+        budget = self.config.max_num_batched_tokens - self._lookahead.claim(self.running)
+        budget = self._go_on(self.running, rows, budget)
         self._admit(rows, budget)
-        return Batch(rows, self.config.block_size)
+        return self._step_of(rows)
+
+    def _step_of(self, rows: list[Row]) -> Batch:
+        """The step of these rows, with their drafts."""
+        drafted = self._lookahead.extend(rows, self.kv)
+        return Batch(rows, self.config.block_size, drafted)
 
     def _go_on(self, requests: list[Request], rows: list[Row], budget: int) -> int:
         """Add the rows of running requests; returns what they leave of the budget.
@@ -200,6 +219,34 @@ class Scheduler:
                     finished = True
         self._retire(finished)
 
+    def update_checked(self, batch: Batch, emitted: Sequence[Sequence[int]], now: float) -> None:
+        """`update` for a step with drafts.
+
+        Args:
+            emitted: for each row that samples the drafted tokens that stand, and one more.
+        """
+        each = iter(emitted)
+        for row in batch.rows:
+            tokens = next(each) if row.samples else ()
+            request = row.request
+            if request.aborted or row.padding:
+                continue
+            # Blocks are published by their tokens, which therefore come first.
+            request.tokens.extend(tokens)
+            request.token_times.extend([now] * len(tokens))
+            if row.draft is None:
+                request.num_computed += row.num_tokens
+            else:
+                request.num_computed += len(tokens)
+                request.drafted += row.drafted
+                request.accepted += len(tokens) - 1
+                request.draft = None
+                self.kv.trim(request, request.num_computed)
+            self.kv.publish(request)
+            if tokens and request.steady is None:
+                request.steady = Row(request, 1, samples=True)
+        self._retire(any(row.request.completed for row in batch.rows))
+
     def _prompt_row(self, request: Request, rows: list[Row], budget: int) -> Row | None:
         """The step's part of a prompt, or of what is recomputed after a preemption; ``None``: nothing in this step."""
         tokens = request.to_compute
@@ -229,7 +276,7 @@ class Scheduler:
     def _release(self, request: Request) -> None:
         """Give back what the request holds: finished, preempted or aborted, every request comes by here. Idempotent."""
         self.kv.free(request)
-        request.steady = None
+        request.steady = request.draft = None
 
     def _grow(self, request: Request, tokens: int) -> bool:
         """Room for the request's tokens, preempting from the newest; False where the request itself had to go."""
@@ -288,8 +335,8 @@ class PrefillFirstScheduler(Scheduler):
         budget = self._go_on(prompts, rows, self.config.max_num_batched_tokens)
         self._admit(rows, budget)
         if not rows:
-            self._go_on(self.running, rows, budget)
-        return Batch(rows, self.config.block_size)
+            self._go_on(self.running, rows, budget - self._lookahead.claim(self.running))
+        return self._step_of(rows)
 
 
 def make_scheduler(config: EngineConfig) -> Scheduler:

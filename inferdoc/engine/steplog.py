@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inferdoc.engine.kv_manager import KVUse
+from inferdoc.engine.spec_decode.proposal import DraftCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class Step:
     prefill_tokens: int
     """Prompt tokens, and outputs that are recomputed after a preemption."""
     decode_rows: int
+    """Requests that decode, those with drafted tokens included."""
     padded_rows: int
     running: int
     """Requests that are running, with a row in this step or not."""
@@ -29,6 +31,15 @@ class Step:
     """Time on the device, where the runner measures it."""
     bucket: int | None = None
     """Batch size of the graph that was replayed; ``None``: the step was launched operation by operation."""
+    draft_s: float = 0.0
+    """Time in the drafter."""
+    drafts: DraftCounts | None = None
+    """Drafted tokens that the step checked, and what became of them; ``None``: it checked none."""
+
+    @property
+    def drafted(self) -> int:
+        """Drafted tokens that it checked."""
+        return sum(self.drafts.drafted) if self.drafts else 0
 
     @property
     def duration_s(self) -> float:

@@ -20,7 +20,8 @@ from inferdoc.models.quiet import silence
 from inferdoc.models.spec import ModelSpec
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_COMPANION = "hf_quant_config.json"
+COMPANION = "hf_quant_config.json"
+"""Where some vendors keep the quantization; beside ``NAME.json`` it is ``NAME.hf_quant_config.json``."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,9 @@ def find_source(model: str | Path, *, gguf_file: str | None = None) -> Source:
     if path.is_file() and path.suffix == ".gguf":
         return _from_gguf(path.parent, path.name)
     if path.is_file():
-        companion = path.with_name(_COMPANION)
+        companion = path.with_name(COMPANION)
         if path.name != "config.json":
-            companion = path.with_name(f"{path.stem}.{_COMPANION}")
+            companion = path.with_name(f"{path.stem}.{COMPANION}")
         name = path.resolve().parent.name if path.name == "config.json" else path.stem
         return Source(name, str(path.parent), path.parent, None, _parse(path), _parse_if_there(companion))
     if gguf_file is None and path.suffix in (".gguf", ".json"):
@@ -122,7 +123,7 @@ def _from_directory(directory: Path, gguf_file: str | None, *, name: str) -> Sou
         found = gguf_files(directory)
         mend = f"it holds {found[0]}: add --gguf-file {found[0]}" if found else "give the folder that holds the model"
         raise ModelError(f"{directory}: no config.json here; {mend}")
-    return Source(name, str(directory), directory, None, _parse(path), _parse_if_there(directory / _COMPANION))
+    return Source(name, str(directory), directory, None, _parse(path), _parse_if_there(directory / COMPANION))
 
 
 def _from_gguf(directory: Path, gguf_file: str) -> Source:
@@ -176,7 +177,7 @@ def _from_hub(hub_id: str, gguf_file: str | None) -> Source:
 def _hub_companion(fetch: Any) -> Mapping[str, Any] | None:
     try:
         with silence():
-            return _parse(fetch(_COMPANION))
+            return _parse(fetch(COMPANION))
     except Exception:
         return None  # most models have none, and asking is the only way to know
 

@@ -6,6 +6,7 @@ Elsewhere a formula for the decoder shape that the file describes, and the count
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,13 +17,16 @@ from inferdoc.models.fields import Fields
 from inferdoc.models.layers import LayerSpec
 from inferdoc.models.quantization import Scheme
 from inferdoc.models.quiet import silence
+from inferdoc.models.sizing import StepWidth
 
 if TYPE_CHECKING:
     import torch
 
 _OTHER_SENSES = re.compile(r"(^|\.)(vision\w*|visual|audio\w*|multi_modal_projector|embed_vision|embed_audio)(\.|$)")
-_ROUTER = re.compile(r"(^|\.)(gate|router|shared_expert_gate)(\.|$)")
+ROUTER = re.compile(r"(^|\.)(gate|router|shared_expert_gate)(\.|$)")
 _EXPERT = re.compile(r"(^|\.)experts(\.|$)")
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_PICKED = ("num_experts_per_tok", "experts_per_token", "top_k_experts", "moe_topk")
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,8 @@ def count_parameters(
     Args:
         code: directory or hub id whose own code may be run for a class that transformers lacks; ``None`` to refuse.
     """
-    model = _meta_model(fields) if code is None else _meta_model_from_code(code)
+    with silence():
+        model = _meta_model(fields) if code is None else _meta_model_from_code(code)
     if model is not None:
         counted = _count_model(model, scheme)
         if fields.model_type == "llama4":
@@ -88,7 +93,7 @@ def _meta_model(fields: Fields) -> torch.nn.Module | None:
         else:
             continue
         try:
-            with silence(), torch.device("meta"):
+            with torch.device("meta"):
                 model = auto.from_config(config, trust_remote_code=False)
                 model.tie_weights()
         except Exception:
@@ -102,11 +107,10 @@ def _meta_model_from_code(code: str) -> torch.nn.Module | None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
-        with silence():
-            config = AutoConfig.from_pretrained(code, trust_remote_code=True)
-            with torch.device("meta"):
-                model = AutoModelForCausalLM.from_config(config, trust_remote_code=True)
-                model.tie_weights()
+        config = AutoConfig.from_pretrained(code, trust_remote_code=True)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=True)
+            model.tie_weights()
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(f"{code}: the code beside the weights cannot build the model: {reason}") from None
@@ -138,7 +142,7 @@ def _count_model(model: torch.nn.Module, scheme: Scheme | None) -> ParameterCoun
             continue
         matrix = leaf == "weight" and (isinstance(owner, torch.nn.Linear) or type(owner).__name__ == "Conv1D")
         stacked = expert and parameter.ndim == 3
-        if not (matrix or stacked) or owner is head or _ROUTER.search(owner_name):
+        if not (matrix or stacked) or owner is head or ROUTER.search(owner_name):
             continue
         totals["linear"] += count
         if scheme is not None and scheme.covers(owner_name, expert=expert):
@@ -168,7 +172,7 @@ def _formula(fields: Fields, layers: tuple[LayerSpec, ...], scheme: Scheme | Non
             linear += hidden * fused * (query + layer.kv_heads * (layer.head_dim_k + layer.head_dim_v))
             linear += fields.heads * layer.head_dim_v * hidden
             norms += hidden * fused
-        width, copies = _mlp_width(fields, blocks[position] if isinstance(blocks, list) else None)
+        width, copies = _mlp_width(fields, blocks[position] if isinstance(blocks, list) and blocks else None)
         linear += 3 * hidden * width * copies
         experts += 3 * hidden * width * copies if copies > 1 else 0
         norms += hidden if width else 0
@@ -190,9 +194,12 @@ def _mlp_width(fields: Fields, block: Any) -> tuple[int, int]:
         feed_forward = block.get("ffn")
         if not isinstance(feed_forward, Mapping) or feed_forward.get("no_op"):
             return 0, 1
-        if feed_forward.get("ffn_mult"):
+        multiple = feed_forward.get("ffn_mult")
+        if multiple:
+            if not isinstance(multiple, int | float) or not 0 < multiple < math.inf:
+                raise ModelError(f"{fields.name}: ffn_mult is {multiple!r}; a positive number is needed")
             # two thirds of the multiple, rounded up to 256, as the published code of these files does
-            exact = int(2 * float(feed_forward["ffn_mult"]) * fields.hidden_size / 3)
+            exact = int(2 * multiple * fields.hidden_size / 3)
             return -(-exact // 256) * 256, 1
     copies = fields.number("num_experts", "num_local_experts", "n_routed_experts") or 1
     width = (fields.number("moe_intermediate_size") if copies > 1 else None) or fields.number(
@@ -202,9 +209,25 @@ def _mlp_width(fields: Fields, block: Any) -> tuple[int, int]:
 
 
 def active_parameters(fields: Fields, count: ParameterCount) -> int:
-    """Parameters that one token goes through: of the routed experts only those that the router picks."""
-    experts = fields.number("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-    picked = fields.number("num_experts_per_tok", "experts_per_token", "top_k_experts", "moe_topk")
+    """Parameters that one token of text goes through: of the routed experts only those that the router picks."""
+    text = count.total - count.vision
+    experts, picked = fields.number(*_EXPERTS), fields.number(*_PICKED)
     if not count.experts or not experts or not picked:
-        return count.total
-    return count.total - count.experts + count.experts * picked // experts
+        return text
+    return text - count.experts + count.experts * picked // experts
+
+
+def step_width(fields: Fields) -> StepWidth:
+    """Elements a token that the widest layer holds at once: hidden states, and a gated MLP's two inputs and output.
+
+    A fused mixture holds these of every picked expert, and each one's result before they are added up.
+    """
+    hidden = fields.hidden_size
+    inner = [fields.get(name) for name in ("intermediate_size", "intermediate_size_mlp", "n_inner", "ffn_dim")]
+    widths = [width for width in inner if isinstance(width, int)]
+    dense = StepWidth(3 * hidden, 3 * max(widths, default=4 * hidden))
+    picked, expert = fields.get(*_PICKED), fields.get("moe_intermediate_size", "intermediate_size")
+    if not fields.get(*_EXPERTS) or not isinstance(picked, int) or not isinstance(expert, int):
+        return dense
+    mixed = StepWidth((3 + picked) * hidden, 3 * picked * expert)
+    return max(dense, mixed, key=lambda width: width.whole + width.split)

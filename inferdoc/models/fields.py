@@ -51,6 +51,7 @@ _OWN_DEFAULTS = {
 _NOT_FOR_CLASSES = ("quantization_config", "auto_map", "architectures", "model_type", "transformers_version")
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_MOST_LAYERS = 10_000
 _HIDDEN = ("hidden_size", "n_embd", "d_model")
 _HEADS = ("num_attention_heads", "n_head", "n_heads")
 
@@ -69,6 +70,7 @@ class Fields:
                 f"{self.name}: the configuration does not say {' and '.join(missing)}; sizes cannot be guessed from a "
                 f"name, so give the config.json that stands beside the weights"
             )
+        _ = self.layer_count, self.hidden_size  # whole numbers, before a class is asked for what the file lacks
 
     @cached_property
     def text(self) -> Mapping[str, Any]:
@@ -139,10 +141,16 @@ class Fields:
             ModelError: the value is not a positive whole number.
         """
         value = self.get(*names)
-        if value is None:
-            return None
+        return None if value is None else self.whole(names[0], value)
+
+    def whole(self, name: str, value: Any) -> int:
+        """`value`, which the file gives under `name`, as a whole number.
+
+        Raises:
+            ModelError: it is not one, or is negative.
+        """
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ModelError(f"{self.name}: {names[0]} is {value!r}; a whole number is needed")
+            raise ModelError(f"{self.name}: {name} is {value!r}; a whole number is needed")
         return value
 
     def required(self, *names: str) -> int:
@@ -154,7 +162,10 @@ class Fields:
 
     @property
     def layer_count(self) -> int:
-        return self.required(*_LAYERS)
+        count = self.required(*_LAYERS)
+        if count > _MOST_LAYERS:
+            raise ModelError(f"{self.name}: {_LAYERS[0]} is {count}; no model has so many layers")
+        return count
 
     @property
     def hidden_size(self) -> int:
@@ -181,7 +192,7 @@ class Fields:
             return 1 if self.get("multi_query") else self.heads
         attention = self.text.get("attn_config")
         if isinstance(attention, Mapping) and attention.get("kv_n_heads"):
-            return int(attention["kv_n_heads"])
+            return self.whole("kv_n_heads", attention["kv_n_heads"])
         given = self.number("num_key_value_heads", "num_kv_heads", "multi_query_group_num", "n_head_kv")
         if given:
             return given

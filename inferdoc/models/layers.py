@@ -92,14 +92,16 @@ def _kinds(fields: Fields) -> list[LayerKind]:
     if isinstance(switches, list) and switches:
         return ["sliding" if slides else "full" for slides in switches]
     period = fields.written("attn_layer_period")
-    if isinstance(period, int):
+    if period:
+        period = fields.whole("attn_layer_period", period)
         offset = fields.number("attn_layer_offset") or 0
         return ["full" if position % period == offset else "state" for position in range(count)]
     types = layer_types(fields)
     if types is not None:
         return [_type_kind(fields, name) for name in types]
     interval = fields.written("full_attention_interval")
-    if isinstance(interval, int):
+    if interval:
+        interval = fields.whole("full_attention_interval", interval)
         return ["full" if (position + 1) % interval == 0 else "state" for position in range(count)]
     if fields.text_type in ("mamba", "mamba2", "falcon_mamba"):
         return ["state"] * count
@@ -174,14 +176,14 @@ def _block_layer(fields: Fields, block: Any) -> LayerSpec:
     if attention.get("no_op") or attention.get("replace_with_linear"):
         return _NOTHING
     group = attention.get("n_heads_in_group")
-    heads = fields.heads // int(group) if group else fields.kv_heads
-    window = attention.get("window_length")
+    heads = fields.heads // fields.whole("n_heads_in_group", group) if group else fields.kv_heads
+    window = fields.whole("window_length", attention.get("window_length") or 0)
     return LayerSpec("sliding" if window else "full", heads, fields.head_dim, fields.head_dim, window or None)
 
 
 def _state_layer(fields: Fields) -> LayerSpec:
     """Fixed state of a layer without keys and values, by the shapes that the transformers caches allocate."""
-    value_heads = fields.written("linear_num_value_heads")
+    value_heads = fields.whole("linear_num_value_heads", fields.written("linear_num_value_heads") or 0)
     if value_heads:
         key_dim = fields.required("linear_key_head_dim")
         value_dim = fields.required("linear_value_head_dim")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -91,6 +92,13 @@ def load_model(
     loaded.eval().requires_grad_(False)
     tokenizer = _tokenizer(source, trust_remote_code)
     notes = [spec_note for spec_note in (*spec.notes, note) if spec_note]
+    if spec.quantization is not None and load_format == "auto" and source.gguf_file is None:
+        loaded.quantized_by = spec.quantization  # type: ignore[assignment]
+        if not hasattr(loaded.config, "quantization_config"):
+            notes.append(
+                f"the checkpoint's {spec.quantization} weights were dequantized, since transformers cannot run them "
+                f"here: sizes and times are those of {chosen} weights"
+            )
     if tokenizer is None:
         notes.append("no tokenizer came with the model: traces of text cannot be run")
     return LoadedModel(
@@ -108,10 +116,21 @@ def load_model(
 def measure_weights(model: torch.nn.Module) -> int:
     """Bytes of all parameters and saved buffers; tensors that share memory (a tied head) count once."""
     seen: dict[tuple[int, int, int], int] = {}
-    for tensor in model.state_dict().values():
-        key = (tensor.untyped_storage().data_ptr(), int(tensor.storage_offset()), tensor.numel())
-        seen[key] = tensor.numel() * tensor.element_size()
+    for whole in model.state_dict().values():
+        for tensor in _parts(whole):
+            key = (tensor.untyped_storage().data_ptr(), int(tensor.storage_offset()), tensor.numel())
+            seen[key] = tensor.numel() * tensor.element_size()
     return sum(seen.values())
+
+
+def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensors that hold it: quantized weights are several that act as one."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        yield tensor
+        return
+    names, _ = tensor.__tensor_flatten__()
+    for name in names:
+        yield from _parts(getattr(tensor, name))
 
 
 def _choose_dtype(spec: ModelSpec, dtype: str, device: str) -> tuple[str, str | None]:

@@ -17,7 +17,7 @@ def _no_bar(items: Iterable[Any], **_: Any) -> Iterable[Any]:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """No log lines, warnings or progress bars of transformers and the hub client inside; restored afterwards."""
+    """No log lines, warnings or progress bars of transformers, the hub client and what they import; then as before."""
     from transformers.utils import logging as transformers_logging
 
     hub: Any = importlib.import_module("huggingface_hub.utils")
@@ -27,6 +27,8 @@ def silence() -> Iterator[None]:
     hub_bars = not hub.are_progress_bars_disabled()
     hub_logger = logging.getLogger("huggingface_hub")
     hub_level = hub_logger.level
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # transformers imports torchao, which logs about kernels it was not built with
     transformers_logging.set_verbosity(logging.CRITICAL)
     transformers_logging.disable_progress_bar()
     hub.disable_progress_bars()
@@ -45,6 +47,7 @@ def silence() -> Iterator[None]:
             setattr(gguf, "tqdm", gguf_bar)  # noqa: B010
         transformers_logging.set_verbosity(level)
         hub_logger.setLevel(hub_level)
+        logging.disable(disabled)
         if bars:
             transformers_logging.enable_progress_bar()
         if hub_bars:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferdoc.errors import ModelError
-from inferdoc.models.counting import active_parameters, count_parameters
+from inferdoc.models.counting import active_parameters, count_parameters, step_width
 from inferdoc.models.fields import Fields
 from inferdoc.models.layers import LayerSpec, read_layers
 from inferdoc.models.quantization import RECIPE_BITS, Scheme, read_scheme
-from inferdoc.models.sizing import element_bytes, kv_bytes
+from inferdoc.models.sizing import KvBytes, StepWidth, element_bytes, kv_parts
 from inferdoc.models.support import refusal
 
 
@@ -22,10 +22,11 @@ class ModelSpec:
 
     name: as the user gave it, without folders. architecture, model_type: as the file says.
     parameters: all that memory holds, every expert and any vision tower, tied tensors once.
-    active_parameters: those that one token goes through. vision_parameters: part of `parameters`.
+    active_parameters: those that one token of text goes through. vision_parameters: part of `parameters`.
     linear_parameters: in the matrices that a quantization recipe covers.
     parameters_exact: False where a formula estimated the count.
-    layers: what each layer keeps for a sequence, in order.
+    layers: what each layer keeps for a sequence, in order. attention_heads: of queries, 0 without attention.
+    step_width: what a layer holds of each token while it computes.
     context_length: tokens; None where neither file nor class says. dtype: of the 16- or 32-bit weights.
     quantization: the checkpoint's own scheme, None where it has none. kv_dtype: cache type that it asks for.
     state_dtype: type of recurrent matrices where the file fixes one.
@@ -46,6 +47,8 @@ class ModelSpec:
     context_length: int | None
     dtype: str
     tied_embeddings: bool
+    attention_heads: int
+    step_width: StepWidth
     quantization: str | None = None
     quantized_parameters: int = 0
     quantized_bits: float | None = None
@@ -105,6 +108,8 @@ class ModelSpec:
             state_dtype=str(state_dtype) if state_dtype else None,
             unsupported=refusal(fields, layers),
             notes=tuple(notes),
+            attention_heads=fields.heads if any(layer.kv_heads for layer in layers) else 0,
+            step_width=step_width(fields),
         )
 
     @property
@@ -152,14 +157,26 @@ class ModelSpec:
         tensor_parallel: int = 1,
         uncompressed: bool = False,
     ) -> int:
-        """Bytes that one sequence of `tokens` tokens keeps on one rank, fixed state included (`sizing.kv_bytes`).
+        """Bytes that one sequence of `tokens` tokens keeps on one rank, fixed state included (`sizing.kv_parts`).
 
         Args:
             dtype: type of the cache; ``None`` for the model's own.
             uncompressed: MLA as the bundled engine stores it, keys and values of every head.
         """
-        return kv_bytes(
-            self.layers,
+        return self.kv_parts(tokens, dtype=dtype, tensor_parallel=tensor_parallel, uncompressed=uncompressed).total
+
+    def kv_parts(
+        self,
+        tokens: int,
+        *,
+        dtype: str | None = "bfloat16",
+        tensor_parallel: int = 1,
+        uncompressed: bool = False,
+        layers: slice = slice(None),
+    ) -> KvBytes:
+        """`kv_bytes` by how it depends on the length; of some of the layers only, as a pipeline stage has them."""
+        return kv_parts(
+            self.layers[layers],
             tokens,
             dtype=dtype or self.dtype,
             state_dtype=self.state_dtype,
@@ -194,7 +211,8 @@ def _dtype(fields: Fields, scheme: Scheme | None, stored: str | None) -> tuple[s
 def _layer_notes(layers: tuple[LayerSpec, ...]) -> list[str]:
     notes = []
     if any(layer.kind == "mla" for layer in layers):
-        times = kv_bytes(layers, 1, dtype="bfloat16", uncompressed=True) / kv_bytes(layers, 1, dtype="bfloat16")
+        whole = kv_parts(layers, 1, dtype="bfloat16", uncompressed=True).total
+        times = whole / kv_parts(layers, 1, dtype="bfloat16").total
         notes.append(
             "MLA: the latent cache is sized; the bundled engine stores keys and values of every head, uncompressed: "
             f"{times:.3g} x what the latent cache holds, so its capacity numbers do not transfer"

@@ -18,6 +18,7 @@ from inferdoc.engine.steplog import Step
 class StepTimes:
     """Seconds of a step = base + token * prompt tokens + row * decode rows + context * K/V tokens attended to.
 
+    A drafted token that is checked counts as one of a prompt: it is one more query in a row that is there.
     Non-negative least squares on relative errors, so that short decode steps weigh as much as long prompt steps.
     """
 
@@ -31,7 +32,8 @@ class StepTimes:
     @classmethod
     def fit(cls, steps: Sequence[Step]) -> StepTimes:
         features = np.array(
-            [(1, s.prefill_tokens, s.decode_rows + s.padded_rows, s.context_tokens) for s in steps], dtype=float
+            [(1, s.prefill_tokens + s.drafted, s.decode_rows + s.padded_rows, s.context_tokens) for s in steps],
+            dtype=float,
         )
         seconds = np.array([step.duration_s for step in steps])
         usual = _usual(features, seconds)
@@ -77,7 +79,10 @@ class VirtualClock:
 
 
 class ModelledRunner:
-    """In place of a model: moves the clock by the modelled step time and samples token 0."""
+    """In place of a model: moves the clock by the modelled step time and samples token 0.
+
+    Of drafts it accepts what synthetic acceptance says, as `modelled_drafter` sets it; of others nothing.
+    """
 
     def __init__(self, times: StepTimes, clock: VirtualClock) -> None:
         self.times = times
@@ -87,6 +92,15 @@ class ModelledRunner:
         """The modelled times know of no configuration."""
 
     def execute(self, batch: Batch) -> list[int]:
+        self._pass(batch)
+        return [0] * sum([row.samples for row in batch.rows])
+
+    def verify(self, batch: Batch) -> list[list[int]]:
+        self._pass(batch)
+        accepted = [(row.draft and row.draft.accepted) or 0 for row in batch.rows if row.samples]
+        return [[0] * (count + 1) for count in accepted]
+
+    def _pass(self, batch: Batch) -> None:
         rows = batch.decode_rows + batch.padded_rows
         self.clock.advance(
             self.times.seconds(
@@ -95,4 +109,3 @@ class ModelledRunner:
                 context_tokens=batch.context_tokens,
             )
         )
-        return [0] * sum([row.samples for row in batch.rows])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from inferdoc.cli import main
+from inferdoc.models import embedded_path
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -125,6 +126,14 @@ def test_more_context_than_the_model_has(call: Call) -> None:
     expect(call("diagnose", "--max-model-len", "100000"), "--max-model-len 100000", "4096")
 
 
+def test_a_student_that_is_no_smaller(call: Call) -> None:
+    expect(call("diagnose", "--student", str(embedded_path())), "--student", "a student is smaller than its model")
+
+
+def test_a_quality_loss_that_is_no_share(call: Call) -> None:
+    expect(call("diagnose", "--max-quality-loss", "2"), "--max-quality-loss '2'", "write it like 1% or 0.01")
+
+
 def test_block_size_that_is_no_power_of_two(call: Call) -> None:
     expect(call("diagnose", "--block-size", "24"), "--block-size 24", "power of two")
 
@@ -178,3 +187,19 @@ def test_out_of_memory_at_load_says_what_was_needed_and_what_would_fit(
     result = call("diagnose", "--device", "cpu", "--dtype", "float32")
     expect(result, "2.50 GiB asked for", "8.0 MiB free", "10,558,464 bytes", "--dtype bfloat16 (weights 5.0 MiB)")
     assert "--max-num-batched-tokens" not in result[2]  # the weights alone are too large
+
+
+def test_a_draft_larger_than_its_target_is_refused(call: Call, repository: Path) -> None:
+    data = repository / "inferdoc" / "data"
+    swapped = ["--model", str(data / "draft"), "--draft-model", str(data / "target")]
+    code, _, err = call("diagnose", "--device", "cpu", "--memory", "4GiB", *swapped)
+    assert code == 2, err
+    assert "Traceback" not in err
+    assert "the draft model has" in err
+    assert "parameters" in err
+
+
+def test_a_draft_that_is_not_there_is_named(call: Call) -> None:
+    code, _, err = call("diagnose", "--device", "cpu", "--memory", "4GiB", "--draft-model", "nowhere/draft")
+    assert code == 2, err
+    assert "nowhere/draft" in err[err.index("error: ") :]

@@ -10,7 +10,9 @@ import pytest
 HEAVY = {"torch", "transformers", "polars", "scipy"}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["diagnose", "--help"], ["--version"], ["rules", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["diagnose", "--help"], ["--version"], ["rules", "--help"], ["plan", "--help"]]
+)
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     process = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "inferdoc", *arguments], capture_output=True, text=True, check=True

@@ -14,6 +14,8 @@ from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import Engine
 from inferdoc.engine.request import Request
 from inferdoc.engine.scheduler import Batch
+from inferdoc.engine.spec_decode.drafter import Drafter
+from inferdoc.engine.spec_decode.proposal import Draft, wanted
 
 
 def _state(before: bytes, token: int) -> bytes:
@@ -22,6 +24,14 @@ def _state(before: bytes, token: int) -> bytes:
 
 def _next_token(state: bytes) -> int:
     return state[0]
+
+
+def whole_state(tokens: Sequence[int]) -> bytes:
+    """The "K/V" of the last of these tokens."""
+    state = b""
+    for token in tokens:
+        state = _state(state, token)
+    return state
 
 
 def expected_output(prompt: Sequence[int], length: int) -> list[int]:
@@ -66,25 +76,75 @@ class HashRunner:
         pass
 
     def execute(self, batch: Batch) -> list[int]:
+        return [token for token, *_ in self.verify(batch)]
+
+    def verify(self, batch: Batch) -> list[list[int]]:
         self.before_step(batch)
         self.batches.append([(row.request.id, row.num_tokens, row.padding) for row in batch.rows])
-        sampled = []
+        emitted = []
         for row in batch.rows:
             request = row.request
+            drafted = row.draft.tokens if row.draft else []
+            tokens = [*request.tokens[: row.start + row.num_tokens - len(drafted)], *drafted]
 
             def slot(position: int, request: Request = request) -> int:
                 return request.block_ids[position // batch.block_size] * batch.block_size + position % batch.block_size
 
             state = b""
             for position in range(row.start + row.num_tokens):
-                before, state = state, _state(state, request.tokens[position])
+                before, state = state, _state(state, tokens[position])
                 if position >= row.start:
-                    self.slots[slot(position)] = _state(before, request.tokens[position])
+                    self.slots[slot(position)] = _state(before, tokens[position])
                 assert self.slots.get(slot(position)) == state, f"request {request.id} reads foreign K/V at {position}"
             if row.samples:
-                sampled.append(_next_token(self.slots[slot(row.start + row.num_tokens - 1)]))
+                last = row.end - 1 - len(drafted)
+                own = [_next_token(self.slots[slot(position)]) for position in range(last, row.end)]
+                stands = 0
+                while stands < len(drafted) and drafted[stands] == own[stands]:
+                    stands += 1
+                if row.draft and row.draft.accepted is not None:
+                    emitted.append([*drafted[: row.draft.accepted], own[row.draft.accepted]])
+                else:
+                    emitted.append(own[: stands + 1])
         self.clock.time += self.seconds(batch)
-        return sampled
+        return emitted
+
+
+class Adversary:
+    """Drafts what is known to be right or wrong.
+
+    Args:
+        truth: the tokens that follow a request's present ones, so many of them.
+        right: of a request, the position of a token and how many were drafted before: whether to draft it right.
+        length: tokens to draft for a request at its present length.
+    """
+
+    def __init__(
+        self,
+        truth: Callable[[Request, int], Sequence[int]],
+        right: Callable[[Request, int], bool],
+        length: Callable[[Request], int],
+    ) -> None:
+        self.truth = truth
+        self.right = right
+        self.length = length
+
+    def propose(self, running: Sequence[Request]) -> None:
+        for request in running:
+            if most := wanted(request, self.length(request)):
+                following = self.truth(request, most)
+                at = len(request.tokens)
+                request.draft = Draft(
+                    [token if self.right(request, at + i) else token ^ 1 for i, token in enumerate(following)]
+                )
+
+    def follow(self, batch: Batch) -> None:
+        pass
+
+
+def hashed_truth(request: Request, count: int) -> list[int]:
+    done = len(request.output)
+    return expected_output(request.prompt, done + count)[done:]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -97,7 +157,14 @@ def _small_runs_are_fast() -> None:
 
 @pytest.fixture(scope="session")
 def hash_model() -> SimpleNamespace:
-    return SimpleNamespace(expected=expected_output, Runner=HashRunner, Clock=VirtualClock)
+    return SimpleNamespace(
+        expected=expected_output,
+        state=whole_state,
+        truth=hashed_truth,
+        Runner=HashRunner,
+        Clock=VirtualClock,
+        Adversary=Adversary,
+    )
 
 
 @pytest.fixture(scope="session")
@@ -110,10 +177,11 @@ def serve() -> Callable[..., SimpleNamespace]:
         *,
         seconds: Callable[[Batch], float] = lambda batch: 1.0,
         before_step: Callable[[Engine, Batch], None] = lambda engine, batch: None,
+        drafter: Drafter | None = None,
     ) -> SimpleNamespace:
         clock = VirtualClock()
         runner = HashRunner(clock, seconds)
-        engine = Engine(runner, config, clock)
+        engine = Engine(runner, config, clock, drafter=drafter)
 
         def check(batch: Batch) -> None:
             engine.scheduler.check_integrity()

@@ -117,7 +117,7 @@ def test_trap_14_and_22_a_layer_that_is_run_otherwise_than_the_model_means_is_re
 
 def test_lost_sinks_are_refused(monkeypatch):
     attention = reference.paged_attention
-    monkeypatch.setattr(reference, "paged_attention", lambda *args: attention(*args[:-1], None))
+    monkeypatch.setattr(reference, "paged_attention", lambda *args: attention(*args[:5], None, *args[6:]))
     with pytest.raises(ModelError, match="logits through the paged engine differ"):
         check(build("gpt_oss"))
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode
@@ -332,6 +333,18 @@ def test_logits_outlive_the_next_replay(tiny):
     fill(tiny.runner, other)
     assert not torch.equal(tiny.runner.logits(other), kept)
     assert torch.equal(first, kept)
+
+
+def test_logits_of_chosen_tokens_are_launched_and_may_be_none(tiny):
+    tiny.runner.configure(GRAPHS)
+    batch = decode_batch([3, 5])
+    fill(tiny.runner, batch)
+    both = tiny.runner.logits(batch).clone()
+    assert tiny.runner.last_bucket is not None
+    second = tiny.runner.logits(batch, np.array([1]))
+    assert tiny.runner.last_bucket is None
+    torch.testing.assert_close(second, both[1:])
+    assert tiny.runner.logits(batch, np.arange(0)).shape == (0, both.shape[1])
 
 
 @pytest.mark.parametrize("fail_at", [0, 2])

@@ -52,6 +52,15 @@ def test_longest_gap_is_over_all_requests() -> None:
     assert measure(run, ["itl_max"], [])["itl_max"] == pytest.approx(0.8)
 
 
+def test_mean_time_per_token_weighs_tokens_and_not_requests() -> None:
+    """Two gaps of one request took 0.9 s and one of the other 0.2 s; tokens that came together have no time between."""
+    requests = [finished(0, 0.0, [0.1, 0.2, 1.0]), finished(1, 0.0, [0.1, 0.3]), finished(2, 0.0, [5.0])]
+    assert measure(RunResult(CONFIG, requests, [], 5.0), ["tpot_mean"], [])["tpot_mean"] == pytest.approx(1.1 / 3)
+    together = RunResult(CONFIG, [finished(0, 0.0, [0.1, 0.4, 0.4])], [], 1.0)
+    assert measure(together, ["tpot_mean"], [])["tpot_mean"] == pytest.approx(0.15)
+    assert measure(RunResult(CONFIG, requests[2:], [], 5.0), ["tpot_mean"], [])["tpot_mean"] is None
+
+
 def test_percentiles_below_their_sample_size_are_missing_and_say_so() -> None:
     run = RunResult(CONFIG, [finished(i, 0.0, [1.0, 2.0]) for i in range(71)], [], 4.0)
     values = measure(run, ["ttft_p50", "ttft_p95"], [])

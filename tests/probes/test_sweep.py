@@ -7,9 +7,12 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from inferdoc.engine.config import EngineConfig
+from inferdoc.engine.engine import Engine, WallClock
+from inferdoc.engine.request import Request
 from inferdoc.engine.runner import ModelRunner
+from inferdoc.engine.scheduler import Batch
 from inferdoc.errors import InputError
-from inferdoc.probes.sweep import measure_sweep
+from inferdoc.probes.sweep import _over_plain, measure_sweep, rounds
 
 
 @pytest.fixture(scope="module")
@@ -54,4 +57,43 @@ def test_drafts_are_checked_wherever_the_last_block_ends(runner: ModelRunner, co
     """The sequence ends in each place of a block, also where its next token has no block yet."""
     config = EngineConfig(max_model_len=512, num_kv_blocks=128, max_num_seqs=2, max_num_batched_tokens=256)
     sweep = measure_sweep(runner, config, context=context, vocabulary=64, seed=0)
-    assert sorted(sweep.verify) == [1, 2, 4, 8]
+    assert sorted(sweep.verify) == [(batch, k) for batch in (1, 2) for k in (1, 2, 4, 8)]
+    assert all(len(ratios) >= 3 and min(ratios) > 0 for ratios in sweep.verify.values())
+
+
+def test_a_check_computes_all_rows_of_logits_and_leaves_the_sequences_as_they_were(runner: ModelRunner) -> None:
+    """Two rows with 3 drafts: 8 rows of logits. What was computed is computed again, to the same K/V."""
+    config = EngineConfig(max_model_len=64, num_kv_blocks=32, max_num_seqs=2, max_num_batched_tokens=64)
+    engine = Engine(runner, config, WallClock())
+    requests = [Request(i, [i + 1] * 20, 8) for i in range(2)]
+    for each in requests:
+        engine.scheduler.add(each)
+    while any(len(each.output) < 4 for each in requests):
+        engine.step(0.0)
+    before = [(each.num_computed, list(each.tokens)) for each in requests]
+    keys = [pages.keys.clone() for pages in runner._pages]
+    checked: list[tuple[int, list[int]]] = []
+    inner = runner.verify
+
+    def verify(batch: Batch) -> list[list[int]]:
+        checked.append((runner._logits(runner._arrays.build(batch)).shape[0], batch.starts))
+        return inner(batch)
+
+    runner.verify = verify  # type: ignore[method-assign]
+    try:
+        bare, ratios = _over_plain(runner, requests, [3], config.block_size)
+    finally:
+        del runner.verify  # type: ignore[method-assign]
+    assert set(map(str, checked)) == {str((8, [count - 4 for count, _ in before]))}
+    assert [(each.num_computed, list(each.tokens)) for each in requests] == before
+    assert all(
+        torch.allclose(a, pages.keys, atol=1e-5, equal_nan=True) for a, pages in zip(keys, runner._pages, strict=True)
+    )
+    assert len(bare) == len(ratios[3]) >= 3
+
+
+def test_rounds_time_every_step_in_turn_after_a_warm_up() -> None:
+    calls: list[str] = []
+    first, second = rounds([lambda: calls.append("a"), lambda: calls.append("b")])
+    assert calls == ["a", "b"] * (1 + len(first))
+    assert len(first) == len(second) == 9

@@ -24,7 +24,17 @@ QUANTITIES = {
     "fit": "budget_bytes weights_bytes activation_peak_bytes outside_framework_bytes kv_bytes_per_token "
     "kv_capacity_tokens weights_fraction fits longest_request_tokens kv_demand_p50_tokens kv_demand_p99_tokens "
     "kv_headroom devices_needed weights_int8_bytes weights_int4_bytes kv_fp8_bytes_per_token student_parameters "
-    "int8_weight_saving kv_fp8_saving logits_bytes graphs_bytes kv_pool_bytes memory_left_bytes",
+    "int8_weight_saving kv_fp8_saving logits_bytes graphs_bytes kv_pool_bytes memory_left_bytes quantization_scheme "
+    "frees_quantization_bytes buys_quantization_requests frees_kv_quantization_bytes buys_kv_quantization_requests "
+    "frees_sparsity_bytes buys_sparsity_requests student_layers student_hidden_size student_cost "
+    "plan_weights_bytes plan_activation_bytes plan_outside_bytes plan_kv_tokens kv_headroom_p50 more_kv_quantization",
+    "quality": " ".join(
+        f"{technique}.{figure}"
+        for technique in ("quantization", "kv_quantization", "sparsity")
+        for figure in ("perplexity_ratio", "kl", "top1")
+    )
+    + " calibration_excess",
+    "student": "parameters tpot_full_batch weights_bytes cost perplexity_ratio",
     "prefix": "ideal_hit_rate ideal_hit_rate_slice measured_hit_rate shared_request_share median_shared_tokens "
     "compulsory_share",
     "variance": "output_cv output_p50_tokens output_p99_tokens static_waste queue_behind_long_share",
@@ -32,14 +42,22 @@ QUANTITIES = {
     "budget_binds pays_below_tokens best_block_size tail_waste_b16 tail_waste_b32 tail_waste_b64 tail_waste_b128",
     "latency": "tpot_b1 tpot_at_load tpot_full_batch slo_share batch_in_slo bandwidth roofline_b1 roofline_max_batch "
     "launch_share ngram_acceptance ngram_tokens_per_step ngram_breakeven attention_share repeated_4grams "
-    "kv_share_of_step_bytes matrix_rate compute_b1 compute_max_batch",
+    "kv_share_of_step_bytes matrix_rate compute_b1 compute_max_batch kv_head_sharing mha_kv_bytes_per_token "
+    "draft_acceptance draft_tokens_per_step draft_step_ratio "
+    + " ".join(
+        f"{method}_{figure}"
+        for method in ("ngram", "draft")
+        for figure in ("alpha", "predicted_b1", "predicted_full", "best_k", "pays_up_to")
+    ),
     "disagg": "itl_stall_unchunked itl_stall_chunked itl_steady stall_ratio_chunked prefill_s_per_s decode_s_per_s "
     "replicas_needed itl_slo_margin input_output_ratio",
 }
 COMPARISONS = {
     "prefix_caching.saturated", "prefix_caching.open", "continuous_batching.saturated", "continuous_batching.open",
     "paged_attention.real", "paged_attention.p25", "paged_attention.p50", "paged_attention.p100",
-    "chunked_prefill.interference",
+    "chunked_prefill.interference", "quantization.saturated", "quantization.alone", "kv_quantization.saturated",
+    "sparsity.saturated", "sparsity.alone", "speculative_ngram.saturated", "speculative_ngram.alone",
+    "speculative_draft.saturated", "speculative_draft.alone", "cuda_graphs.saturated", "fused_attention.saturated",
 }  # fmt: skip
 METRICS = [
     "throughput",
@@ -47,6 +65,7 @@ METRICS = [
     "ttft_p95",
     "tpot_p50",
     "tpot_p95",
+    "tpot_mean",
     "itl_max",
     "e2e_p50",
     "goodput",
@@ -129,6 +148,8 @@ def test_only_techniques_that_this_version_measures_can_be_recommended_or_refute
     }
     assert recommending == {
         "tensor_parallelism", "prefix_caching", "continuous_batching", "paged_attention", "chunked_prefill",
+        "quantization", "kv_quantization", "sparsity", "speculative_ngram", "speculative_draft", "cuda_graphs",
+        "fused_attention",
     }  # fmt: skip
 
 
@@ -138,6 +159,7 @@ def test_a_condition_about_a_gain_asks_only_for_one_that_its_probe_makes(pack: P
         "saturated": {"throughput", "ttft_p50", "ttft_p95"},
         "open": {"ttft_p50", "ttft_p95", "tpot_p50", "tpot_p95", "e2e_p50"},
         "interference": {"itl_max", "ttft_p50"},
+        "alone": {"tpot_p50", "tpot_mean"},
         **{load: {"throughput", "live_requests", "ttft_p50"} for load in ("real", "p25", "p50", "p100")},
     }
     asked = {node.measure for loaded in pack.rules for _, node in loaded.rule.conditions() if node.measure is not None}

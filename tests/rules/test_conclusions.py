@@ -67,6 +67,65 @@ def known(values: dict[str, float], slo: dict[str, float] | None = None, headroo
     return setup
 
 
+KEPT, LOST, BETTER = (1.003, 1.001, 1.005), (1.03, 1.02, 1.04), (0.988, 0.980, 0.996)
+NEARLY = (1.01, 1.005, 1.015)
+NEAR, FAR = (0.004, 0.003, 0.005), (0.03, 0.02, 0.04)
+Bounds = tuple[float, float, float]
+
+
+def fewer_bits(
+    technique: str | float = "quantization",
+    fraction: float = 0.5,
+    *,
+    headroom: float = 1.2,
+    ratio: Bounds = KEPT,
+    kl: Bounds = NEAR,
+    throughput: Bounds | None = None,
+    alone: Bounds | None = None,
+    more_kv: float = 1.4,
+) -> Setup:
+    """Memory that is short (or a headroom in place of the technique), what fewer bits cost, and how fast they are."""
+    name = technique if isinstance(technique, str) else "quantization"
+    room = headroom if isinstance(technique, str) else technique
+
+    def setup(make: Any) -> Any:
+        make.fits(room, 0.95 if name == "sparsity" else fraction)
+        make.known(f"quality.{name}.perplexity_ratio", ratio[0], ratio[1:], unit="x")
+        make.known(f"quality.{name}.kl", kl[0], kl[1:], unit="nats").known(f"quality.{name}.top1", 0.97, unit="share")
+        make.known(f"fit.frees_{name}_bytes", 2.0**30, exact=True).known(f"fit.buys_{name}_requests", 7, exact=True)
+        make.known("fit.more_kv_quantization", more_kv, unit="x", exact=True)
+        if throughput:
+            make.compare(f"{name}.saturated", throughput=throughput)
+        if alone:
+            make.compare(f"{name}.alone", tpot_p50=alone)
+        return make
+
+    return setup
+
+
+def drafts(method: str, alone: Any, full: Any, objective: str = "throughput") -> Setup:
+    """Drafts of which a step would yield two tokens, and what they gain."""
+
+    def setup(make: Any) -> Any:
+        make.objective = objective
+        make.fits().known(f"latency.{method}_tokens_per_step", 2.0, exact=True)
+        make.known(f"latency.{method}_pays_up_to", 4, exact=True).known(f"latency.{method}_predicted_b1", 1.7)
+        if alone:
+            make.compare(f"speculative_{method}.alone", tpot_mean=alone)
+        return make.compare(f"speculative_{method}.saturated", throughput=full) if full else make
+
+    return setup
+
+
+def saturated(technique: str, gain: Any, values: dict[str, float]) -> Setup:
+    return lambda make: known(values)(make).compare(f"{technique}.saturated", throughput=gain)
+
+
+def missed(setup: Setup) -> Setup:
+    """The same with a TPOT limit that the model misses."""
+    return lambda make: setup(make).objectives(**TPOT).known("latency.slo_share", 2.0)
+
+
 TPOT = {"tpot_p95": 0.05}
 ITL = {"itl_max": 0.05}
 CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
@@ -94,8 +153,17 @@ CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
     ("pipeline-parallelism", "more than a node", lambda m: m.does_not_fit(9), NOT_MEASURED, "not yet supported"),
     ("quantization", "room", lambda m: m.fits(2.0, 0.5), NOT_NEEDED, "2.00x the p99"),
     ("quantization", "over the line", lambda m: m.fits(2.0, 0.93), NOT_MEASURED, "93% of the memory budget"),
-    ("quantization", "on the line", lambda m: m.fits(2.0, 0.9), NOT_MEASURED, "not yet supported"),
-    ("quantization", "short of KV room", lambda m: m.fits(1.2), NOT_MEASURED, "only 1.20x"),
+    ("quantization", "on the line", lambda m: m.fits(2.0, 0.9), NOT_MEASURED, "90% of the memory budget"),
+    ("quantization", "short of KV room", lambda m: m.fits(1.2), NOT_MEASURED, "capacity is 1.20x"),
+    ("quantization", "room, whatever it gains", fewer_bits(headroom=2.0, throughput=UP), NOT_NEEDED, "2.00x the p99"),
+    ("quantization", "short, quality kept", fewer_bits(throughput=FLAT), RECOMMENDED, "room for 7 more requests"),
+    ("quantization", "short, speed unknown", fewer_bits(), RECOMMENDED, "throughput unknown"),
+    ("quantization", "over the line, quality kept", fewer_bits(2.0, 0.93, throughput=UP), RECOMMENDED, "93%"),
+    ("quantization", "short, perplexity rises", fewer_bits(ratio=LOST), DOES_NOT_PAY, "1.03x [1.02..1.04]"),
+    ("quantization", "short, text moves away", fewer_bits(ratio=BETTER, kl=FAR), DOES_NOT_PAY, "0.0400] nats a token"),
+    ("quantization", "short, slower", fewer_bits(throughput=DOWN), DOES_NOT_PAY, "pays with time"),
+    ("quantization", "short, frees little", fewer_bits(more_kv=1.02), DOES_NOT_PAY, "not what takes the room"),
+    ("quantization", "short, quality straddles", fewer_bits(ratio=NEARLY), INCONCLUSIVE, "straddles 1.01x"),
     (
         "quantization",
         "demand unknown",
@@ -111,13 +179,19 @@ CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
         INCONCLUSIVE,
         "1.50 [1.30..1.70] straddles 1.50",
     ),
-    ("kv-quantization", "short", lambda m: m.fits(1.1), NOT_MEASURED, "not yet supported"),
+    ("kv-quantization", "short", lambda m: m.fits(1.1), NOT_MEASURED, "did not measure quality.kv_quantization"),
+    ("kv-quantization", "short, quality kept", fewer_bits("kv_quantization"), RECOMMENDED, "room for 7 more requests"),
+    ("kv-quantization", "short, lost", fewer_bits("kv_quantization", ratio=LOST), DOES_NOT_PAY, "1.03x"),
+    ("kv-quantization", "slower", fewer_bits("kv_quantization", throughput=DOWN), DOES_NOT_PAY, "at equal capacity"),
     ("kv-quantization", "does not fit", lambda m: m.does_not_fit(), NOT_MEASURED, "Does not fit."),
     ("sparsity", "room", lambda m: m.fits(2.0, 0.5), NOT_NEEDED, "asks for no sparse weights"),
-    ("sparsity", "over the line", lambda m: m.fits(2.0, 0.95), NOT_MEASURED, "not yet supported"),
+    ("sparsity", "over the line", lambda m: m.fits(2.0, 0.95), NOT_MEASURED, "did not measure"),
+    ("sparsity", "lost", fewer_bits("sparsity", ratio=LOST), DOES_NOT_PAY, "One-shot magnitude pruning, untrained"),
+    ("sparsity", "no faster", fewer_bits("sparsity", throughput=FLAT), DOES_NOT_PAY, "less than 1.05x"),
+    ("sparsity", "faster", fewer_bits("sparsity", throughput=UP), RECOMMENDED, "one-shot magnitude, untrained"),
     ("distillation", "no objective", lambda m: m.fits(), NOT_NEEDED, "No per-token objective"),
     ("distillation", "met", known({"latency.slo_share": 0.6}, TPOT), NOT_NEEDED, "60% of the objective"),
-    ("distillation", "missed", known({"latency.slo_share": 1.6}, TPOT), NOT_MEASURED, "not yet supported"),
+    ("distillation", "missed", known({"latency.slo_share": 1.6}, TPOT), NOT_MEASURED, "quality measured, elsewhere"),
     # question 2
     ("prefix-caching", "both gain", gains("prefix_caching", UP, UP), RECOMMENDED, "1.80x [1.60..2.00], 6 pairs"),
     (
@@ -280,13 +354,55 @@ CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
     ("max-model-len", "binds", paged(1), NOT_MEASURED, "not yet supported"),
     # question 5
     ("quantization-for-latency", "met", known({"latency.slo_share": 0.5}, TPOT), NOT_NEEDED, "not the limit"),
-    ("quantization-for-latency", "missed", known({"latency.slo_share": 2}, TPOT), NOT_MEASURED, "not yet supported"),
+    ("quantization-for-latency", "missed", known({"latency.slo_share": 2}, TPOT), NOT_MEASURED, "did not measure"),
+    (
+        "quantization-for-latency",
+        "missed, faster alone",
+        missed(fewer_bits(2.0, alone=UP, throughput=FLAT)),
+        RECOMMENDED,
+        "a token 1.80x [1.60..2.00], 6 pairs faster at batch 1",
+    ),
+    (
+        "quantization-for-latency",
+        "missed, no faster",
+        missed(fewer_bits(2.0, alone=FLAT, throughput=FLAT)),
+        DOES_NOT_PAY,
+        "less than 1.05x",
+    ),
+    (
+        "quantization-for-latency",
+        "missed, faster but lost",
+        missed(fewer_bits(2.0, alone=UP, ratio=LOST)),
+        DOES_NOT_PAY,
+        "loses more quality than is allowed (1.01 times",
+    ),
+    (
+        "quantization-for-latency",
+        "no objective, more throughput",
+        fewer_bits(2.0, alone=FLAT, throughput=UP),
+        RECOMMENDED,
+        "throughput at full batch 1.80x",
+    ),
+    (
+        "quantization-for-latency",
+        "no objective, faster alone only",
+        fewer_bits(2.0, alone=UP, throughput=FLAT),
+        DOES_NOT_PAY,
+        "less than 1.05x where it is asked for",
+    ),
+    (
+        "quantization-for-latency",
+        "no fused kernel",
+        lambda m: fewer_bits(2.0)(m).unknown("quantization.saturated.throughput.gain", "no fused kernel here"),
+        NOT_MEASURED,
+        "No fused kernel here.",
+    ),
     (
         "quantization-for-latency",
         "no objective",
         known({"latency.tpot_b1": 0.002, "latency.tpot_full_batch": 0.006, "latency.tpot_at_load": 0.099}),
         NOT_MEASURED,
-        "2.00 ms alone and 6.00 ms in a full batch, decode only",
+        "did not measure quality.quantization.perplexity_ratio",
     ),
     (
         "quantization-for-latency",
@@ -296,7 +412,31 @@ CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
         "No open-loop run was made.",
     ),
     ("speculative-ngram", "no copies", known({"latency.ngram_tokens_per_step": 1.02}), DOES_NOT_PAY, "free checking"),
-    ("speculative-ngram", "copies", known({"latency.ngram_tokens_per_step": 2.4}), NOT_MEASURED, "not yet supported"),
+    ("speculative-ngram", "not run", known({"latency.ngram_tokens_per_step": 2.4}), NOT_MEASURED, "did not measure"),
+    (
+        "speculative-ngram",
+        "pays in full batches",
+        drafts("ngram", FLAT, UP),
+        RECOMMENDED,
+        "up to 4 running requests, off above",
+    ),
+    (
+        "speculative-ngram",
+        "pays alone, not asked for",
+        drafts("ngram", UP, DOWN),
+        DOES_NOT_PAY,
+        "1.80x [1.60..2.00], 6 pairs (decode steps predicted 1.70x): --objective latency would ask for it",
+    ),
+    ("speculative-ngram", "pays alone", drafts("ngram", UP, DOWN, "latency"), RECOMMENDED, "of full batches"),
+    (
+        "speculative-ngram",
+        "pays in full batches, not asked for",
+        drafts("ngram", FLAT, UP, "latency"),
+        DOES_NOT_PAY,
+        "--objective throughput would ask for it",
+    ),
+    ("speculative-ngram", "no gain", drafts("ngram", FLAT, FLAT), DOES_NOT_PAY, "do not pay for drafting"),
+    ("speculative-ngram", "straddles", drafts("ngram", UP, OPEN), INCONCLUSIVE, "straddles 1.05x"),
     (
         "speculative-ngram",
         "no text",
@@ -305,20 +445,81 @@ CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
         "The trace has no output text.",
     ),
     ("speculative-draft", "met", known({"latency.slo_share": 0.5}, TPOT), NOT_NEEDED, "without a draft model"),
-    ("speculative-draft", "candidate", lambda m: m.fits(), NOT_MEASURED, "not yet supported"),
-    ("cuda-graphs", "idle little", known({"latency.launch_share": 0.03}), NOT_NEEDED, "3.0% of a step"),
-    ("cuda-graphs", "idle much", known({"latency.launch_share": 0.4}), NOT_MEASURED, "not yet supported"),
+    (
+        "speculative-draft",
+        "met, but there is a draft that pays",
+        lambda m: drafts("draft", UP, UP)(m).objectives(**TPOT).known("latency.slo_share", 0.5),
+        RECOMMENDED,
+        "2.00 tokens a step",
+    ),
+    (
+        "speculative-draft",
+        "hopeless",
+        lambda m: drafts("draft", DOWN, None)(m).known("latency.draft_pays_up_to", 0, exact=True),
+        DOES_NOT_PAY,
+        "at no batch size",
+    ),
+    (
+        "speculative-draft",
+        "loses alone, may pay in batches",
+        drafts("draft", DOWN, None),
+        INCONCLUSIVE,
+        "did not measure",
+    ),
+    ("speculative-draft", "loses", drafts("draft", DOWN, DOWN), DOES_NOT_PAY, "0.80x [0.75..0.85]"),
+    (
+        "speculative-draft",
+        "none given",
+        lambda m: m.fits().unknown("latency.draft_tokens_per_step", "no draft model was given"),
+        NOT_MEASURED,
+        "No draft model was given.",
+    ),
+    (
+        "cuda-graphs",
+        "launches take long",
+        saturated("cuda_graphs", UP, {"latency.launch_share": 0.44}),
+        RECOMMENDED,
+        "44% of the time",
+    ),
+    ("cuda-graphs", "launches are hidden", saturated("cuda_graphs", FLAT, {}), DOES_NOT_PAY, "less than 1.05x"),
     (
         "cuda-graphs",
         "no card",
-        lambda m: m.fits().unknown("latency.launch_share", "there is no CUDA device"),
+        lambda m: m.fits().unknown("cuda_graphs.saturated.throughput.gain", "there is no CUDA device"),
         NOT_MEASURED,
         "There is no CUDA device.",
     ),
     ("fused-attention", "small share", known({"latency.attention_share": 0.04}), NOT_NEEDED, "4.0% of a step"),
-    ("fused-attention", "large share", known({"latency.attention_share": 0.3}), NOT_MEASURED, "not yet supported"),
+    ("fused-attention", "large share", known({"latency.attention_share": 0.3}), NOT_MEASURED, "did not measure"),
+    (
+        "fused-attention",
+        "the kernel pays",
+        saturated("fused_attention", UP, {"latency.attention_share": 0.01}),
+        RECOMMENDED,
+        "1.80x [1.60..2.00]",
+    ),
+    ("fused-attention", "no faster", saturated("fused_attention", FLAT, {}), DOES_NOT_PAY, "less than 1.05x"),
+    (
+        "gqa-models",
+        "heads are shared",
+        known(
+            {
+                "latency.kv_share_of_step_bytes": 0.5,
+                "latency.kv_head_sharing": 4,
+                "latency.mha_kv_bytes_per_token": 6144,
+            }
+        ),
+        NOT_NEEDED,
+        "would take 6.00 KiB, 4.00x what it takes now",
+    ),
     ("gqa-models", "small share", known({"latency.kv_share_of_step_bytes": 0.01}), NOT_NEEDED, "1.0%"),
-    ("gqa-models", "large share", known({"latency.kv_share_of_step_bytes": 0.5}), NOT_MEASURED, "not yet supported"),
+    (
+        "gqa-models",
+        "large share",
+        known({"latency.kv_share_of_step_bytes": 0.5, "latency.kv_head_sharing": 1}),
+        NOT_MEASURED,
+        "every query head has KV of its own",
+    ),
     # question 6
     ("disaggregation", "small scale", known({"disagg.replicas_needed": 0.3}), NOT_NEEDED, "Not needed at this scale"),
     (

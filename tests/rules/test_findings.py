@@ -131,7 +131,7 @@ def test_a_trade_that_does_not_pay_shows_the_gain_against_the_conclusion(make: A
         ("paged-attention", lambda m: m.fits().known("fragmentation.budget_binds", 0), "not_applicable"),
         ("continuous-batching", lambda m: m.fits(), "unknown"),
         ("quantization", lambda m: m.fits(2.0, 0.93), "warned"),
-        ("quantization", lambda m: m.fits(1.2), "unknown"),
+        ("kv-quantization", lambda m: m.fits(1.2), "unknown"),
     ],
 )
 def test_the_status_follows_the_conclusion(make: Any, judge: Any, rule: str, setup: Setup, status: str) -> None:

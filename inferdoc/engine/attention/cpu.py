@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inferdoc.engine.attention.layer import LayerPages, LayerSpec, rows_in_place
+from inferdoc.engine.attention.layer import KvScales, LayerPages, LayerSpec, rows_in_place
 from inferdoc.engine.attention.reference import attend_chunk, chunks_of
 from inferdoc.engine.batch import StepInput
 
@@ -59,21 +59,22 @@ class CpuLayout:
         self._tables = np.ascontiguousarray(step.block_tables, dtype=np.int64)
         self._block_size = step.block_size
         self._chunks = chunks_of(step, np.flatnonzero(counts > FEW_QUERIES), torch.device("cpu"))
-        self._shapes: dict[tuple[LayerSpec, tuple[int, ...], tuple[int, ...]], _Shape] = {}
+        self._shapes: dict[tuple[LayerSpec, KvScales | None, tuple[int, ...], tuple[int, ...]], _Shape] = {}
 
     def store(self, key: Tensor, value: Tensor, layer: LayerPages) -> None:
+        key, value = layer.stored(key, value)
         key, value = rows_in_place(key), rows_in_place(value)
-        spec = layer.spec
+        spec, size = layer.spec, key.element_size()
         self._library.store(
             key.data_ptr(),
             value.data_ptr(),
             self._slots.ctypes.data,
             len(self._slots),
             spec.kv_heads,
-            spec.key_dim,
-            spec.value_dim,
-            *key.stride()[:2],
-            *value.stride()[:2],
+            spec.key_dim * size,
+            spec.value_dim * size,
+            *(stride * size for stride in key.stride()[:2]),
+            *(stride * size for stride in value.stride()[:2]),
             layer.keys.data_ptr(),
             layer.values.data_ptr(),
         )
@@ -85,14 +86,16 @@ class CpuLayout:
         if len(self._rows):
             self._attend_few(query, layer, sinks, out)
         for chunk in self._chunks:
-            out[chunk.begin : chunk.end] = attend_chunk(query, layer.keys, layer.values, chunk, spec, sinks)
+            out[chunk.begin : chunk.end] = attend_chunk(
+                query, layer.keys, layer.values, chunk, spec, sinks, layer.scales
+            )
         return out
 
     def _attend_few(self, query: Tensor, layer: LayerPages, sinks: Tensor | None, out: Tensor) -> None:
         query = rows_in_place(query)
         sinks = None if sinks is None else sinks.contiguous()
         failed = self._library.paged_attention(
-            ctypes.byref(self._shape(query, layer.spec)),
+            ctypes.byref(self._shape(query, layer)),
             query.data_ptr(),
             layer.keys.data_ptr(),
             layer.values.data_ptr(),
@@ -106,9 +109,10 @@ class CpuLayout:
         if failed:
             raise MemoryError("no memory for the scores of paged attention")
 
-    def _shape(self, query: Tensor, spec: LayerSpec) -> _Shape:
+    def _shape(self, query: Tensor, layer: LayerPages) -> _Shape:
         """The same for all like layers of a step."""
-        key = spec, tuple(query.shape), query.stride()
+        spec, scales = layer.spec, layer.scales
+        key = spec, scales, tuple(query.shape), query.stride()
         if key not in self._shapes:
             self._shapes[key] = _Shape(
                 items=len(self._rows),
@@ -122,7 +126,9 @@ class CpuLayout:
                 query_token_stride=query.stride(1),
                 longest=int(self._lengths.max()),
                 window=spec.window or 0,
-                scale=spec.scale,
+                e4m3=scales is not None,
+                scale=spec.scale * (scales.key if scales else 1.0),
+                value_scale=scales.value if scales else 1.0,
                 softcap=spec.softcap or 0.0,
             )
         return self._shapes[key]
@@ -146,9 +152,11 @@ class _Shape(ctypes.Structure):
                 "query_token_stride",
                 "longest",
                 "window",
+                "e4m3",
             )
         ),
         ("scale", ctypes.c_float),
+        ("value_scale", ctypes.c_float),
         ("softcap", ctypes.c_float),
     ]
 

@@ -10,10 +10,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface
 
 from inferdoc.engine.attention.layer import LayerPages, LayerSpec
 from inferdoc.engine.attention.operator import paged_attention
+from inferdoc.models.quiet import silence
+
+with silence():  # it imports torchao, which tells of libraries for other cards
+    from transformers import AttentionInterface
 
 NAME = "inferdoc_paged"
 _ATTRIBUTE = "inferdoc_layer"

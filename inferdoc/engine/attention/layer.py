@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import torch
 from torch import Tensor
+
+from inferdoc.engine.e4m3 import to_e4m3
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,14 @@ class StepState:
     layout: AttentionLayout | None = field(default=None)
 
 
+@dataclass(frozen=True)
+class KvScales:
+    """What the numbers of pages in e4m3 are multiplied by; powers of two."""
+
+    key: float
+    value: float
+
+
 @dataclass
 class LayerPages:
     """A layer's K/V: [slots, Hkv, Dk] and [slots, Hkv, Dv]; slot = block * block_size + offset."""
@@ -49,6 +60,8 @@ class LayerPages:
     values: Tensor
     spec: LayerSpec
     state: StepState
+    scales: KvScales | None = None
+    """Set where the pages are in e4m3; else they are in the model's own type."""
     number: int = field(default=0, init=False)
     """By which a compiled model names them."""
 
@@ -58,6 +71,13 @@ class LayerPages:
         assert layout is not None, "the runner sets the layout before the forward"
         layout.store(key, value, self)
         return layout.attend(query, self, sinks)
+
+    def stored(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Key and value in the type of the pages; e4m3 as bytes, which every operator takes."""
+        if self.scales is None:
+            return key, value
+        narrow = to_e4m3(key / self.scales.key), to_e4m3(value / self.scales.value)
+        return narrow[0].view(torch.uint8), narrow[1].view(torch.uint8)
 
 
 def rows_in_place(tensor: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from inferdoc.engine.attention.layer import LayerPages, LayerSpec
+from inferdoc.engine.attention.layer import KvScales, LayerPages, LayerSpec
 from inferdoc.engine.batch import Ints, StepInput
+from inferdoc.engine.e4m3 import from_e4m3
 
 
 class TorchLayout:
@@ -44,11 +45,12 @@ class TorchLayout:
             self.all_decodes = len(decodes) == len(counts)
 
     def store(self, key: Tensor, value: Tensor, layer: LayerPages) -> None:
-        layer.keys[self.slots] = key.transpose(0, 1)
-        layer.values[self.slots] = value.transpose(0, 1)
+        key, value = layer.stored(key, value)
+        layer.keys.view(key.dtype)[self.slots] = key.transpose(0, 1)
+        layer.values.view(value.dtype)[self.slots] = value.transpose(0, 1)
 
     def attend(self, query: Tensor, layer: LayerPages, sinks: Tensor | None) -> Tensor:
-        return paged_attention(query, layer.keys, layer.values, self, layer.spec, sinks)
+        return paged_attention(query, layer.keys, layer.values, self, layer.spec, sinks, layer.scales)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,13 @@ def chunks_of(step: StepInput, rows: Ints, device: torch.device) -> list[Chunk]:
 
 
 def paged_attention(
-    query: Tensor, keys: Tensor, values: Tensor, layout: TorchLayout, spec: LayerSpec, sinks: Tensor | None = None
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    layout: TorchLayout,
+    spec: LayerSpec,
+    sinks: Tensor | None = None,
+    scales: KvScales | None = None,
 ) -> Tensor:
     """Causal attention of packed queries over paged K/V.
 
@@ -82,6 +90,7 @@ def paged_attention(
         query: [H, T, Dk].
         keys, values: [slots, Hkv, Dk], [slots, Hkv, Dv]: a layer's pages.
         sinks: [H] logits that join the softmax without a value, or None.
+        scales: of pages in e4m3.
 
     Returns:
         [T, H, Dv].
@@ -93,24 +102,30 @@ def paged_attention(
         # The query heads that share a KV head stand as so many queries of one head: its K/V are read once for all.
         groups = heads // spec.kv_heads
         rows = query[:, at].transpose(0, 1).reshape(-1, spec.kv_heads, groups, spec.key_dim)
-        k = _gather(keys, layout.decode_slots).transpose(1, 2)  # [R, Hkv, L, Dk]
-        v = _gather(values, layout.decode_slots).transpose(1, 2)
+        k, v = _gather(keys, values, layout.decode_slots, scales, query.dtype)
+        k, v = k.transpose(1, 2), v.transpose(1, 2)  # [R, Hkv, L, D]
         visible = layout.decode_age >= 0
         if spec.window is not None:
             visible &= layout.decode_age < spec.window
         own = None if sinks is None else sinks.view(spec.kv_heads, groups)
         out[at] = _attend(rows, k, v, visible[:, None, None, :], spec, own).flatten(1, 2)
     for chunk in layout.chunks:
-        out[chunk.begin : chunk.end] = attend_chunk(query, keys, values, chunk, spec, sinks)
+        out[chunk.begin : chunk.end] = attend_chunk(query, keys, values, chunk, spec, sinks, scales)
     return out
 
 
 def attend_chunk(
-    query: Tensor, keys: Tensor, values: Tensor, chunk: Chunk, spec: LayerSpec, sinks: Tensor | None
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    chunk: Chunk,
+    spec: LayerSpec,
+    sinks: Tensor | None,
+    scales: KvScales | None = None,
 ) -> Tensor:
     """One chunk's part of `paged_attention`: [its tokens, H, Dv]."""
-    k = _gather(keys, chunk.slots).transpose(0, 1).unsqueeze(0)
-    v = _gather(values, chunk.slots).transpose(0, 1).unsqueeze(0)
+    k, v = _gather(keys, values, chunk.slots, scales, query.dtype)
+    k, v = k.transpose(0, 1).unsqueeze(0), v.transpose(0, 1).unsqueeze(0)
     queries, length = chunk.end - chunk.begin, len(chunk.slots)
     mask: Tensor | None = None
     if queries < length or spec.window is not None:
@@ -122,8 +137,18 @@ def attend_chunk(
     return _attend(rows, k, v, mask, spec, own)[0].transpose(0, 1)
 
 
-def _gather(pages: Tensor, slots: Tensor) -> Tensor:
-    """[slots, Hkv, D] at [...] -> [..., Hkv, D]; whole rows are copied, several times faster than indexing."""
+def _gather(
+    keys: Tensor, values: Tensor, slots: Tensor, scales: KvScales | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """K/V [slots, Hkv, D] at [...] -> [..., Hkv, D]; e4m3 becomes `dtype`."""
+    if scales is None:
+        return _rows(keys, slots), _rows(values, slots)
+    k, v = (_rows(pages.view(torch.uint8), slots).view(pages.dtype) for pages in (keys, values))
+    return from_e4m3(k, dtype).mul_(scales.key), from_e4m3(v, dtype).mul_(scales.value)
+
+
+def _rows(pages: Tensor, slots: Tensor) -> Tensor:
+    """Whole rows are copied, several times faster than indexing."""
     return pages.flatten(1).index_select(0, slots.flatten()).view(*slots.shape, *pages.shape[1:])
 
 

@@ -16,6 +16,8 @@ from inferdoc.errors import ModelError
 LARGEST_HEAD_DIM = 256
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 STORE_TOKENS = 16
+E4M3_UNIT = 256.0
+"""The kernels read e4m3 as 1/256 of what it is, and the scales make up for it."""
 MOST_SEGMENTS = 64
 _LEAST_TILES_A_SEGMENT = 4
 _PARTIAL_BYTES = 64 << 20
@@ -79,7 +81,7 @@ def tile_for(groups: int, max_query_len: int, spec: LayerSpec, itemsize: int, ca
 
 
 def constants(spec: LayerSpec, groups: int, tile: Tile, block_size: int, max_query_len: int) -> dict[str, int | bool]:
-    """The compile-time constants of `attend_kernel`, all but SPLIT."""
+    """The compile-time constants of `attend_kernel`, all but E4M3 and SPLIT."""
     return {
         "GROUP": groups,
         "KEY_DIM": spec.key_dim,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from inferdoc.engine.attention.layer import LayerPages, rows_in_place
 from inferdoc.engine.attention.triton_launch import (
+    E4M3_UNIT,
     STORE_TOKENS,
     Card,
     constants,
@@ -93,22 +94,26 @@ class TritonLayout:
         spec = layer.spec
         key, value = rows_in_place(key), rows_in_place(value)
         tokens = len(self.slots)
+        keys, values = _pages(layer)
         store_kernel[cdiv(tokens, STORE_TOKENS), spec.kv_heads](
             key,
             value,
-            layer.keys,
-            layer.values,
+            keys,
+            values,
             self.slots,
             tokens,
             *key.stride()[:2],
             *value.stride()[:2],
-            *layer.keys.stride()[:2],
-            *layer.values.stride()[:2],
+            *keys.stride()[:2],
+            *values.stride()[:2],
+            1 / layer.scales.key if layer.scales else 1.0,
+            1 / layer.scales.value if layer.scales else 1.0,
             KEY_DIM=spec.key_dim,
             VALUE_DIM=spec.value_dim,
             KEY_LANES=lanes(spec.key_dim),
             VALUE_LANES=lanes(spec.value_dim),
             TOKENS=STORE_TOKENS,
+            E4M3=layer.scales is not None,
         )
 
     def attend(self, query: Tensor, layer: LayerPages, sinks: Tensor | None) -> Tensor:
@@ -136,10 +141,11 @@ class TritonLayout:
         if segments:
             partial = query.new_empty(tokens, heads, segments, spec.value_dim, dtype=torch.float32)
             maxima, sums = query.new_empty(2, tokens, heads, segments, dtype=torch.float32)
+        keys, values = _pages(layer)
         attend_kernel[blocks, spec.kv_heads, max(1, segments)](
             query,
-            layer.keys,
-            layer.values,
+            keys,
+            values,
             out if sinks is None else sinks,
             partial,
             maxima,
@@ -149,13 +155,15 @@ class TritonLayout:
             self.lengths,
             rows,
             self.block_tables.stride(0),
-            spec.scale,
+            spec.scale * (layer.scales.key * E4M3_UNIT if layer.scales else 1.0),
+            layer.scales.value * E4M3_UNIT if layer.scales else 1.0,
             spec.softcap or 0.0,
             spec.window or 0,
             *query.stride()[:2],
-            *layer.keys.stride()[:2],
-            *layer.values.stride()[:2],
+            *keys.stride()[:2],
+            *values.stride()[:2],
             **constants(spec, groups, tile, self.block_size, self.max_query_len),
+            E4M3=layer.scales is not None,
             SPLIT=segments > 0,
             num_warps=tile.warps,
             num_stages=tile.stages,
@@ -173,6 +181,13 @@ class TritonLayout:
                 SINKS=spec.has_sinks,
             )
         return out
+
+
+def _pages(layer: LayerPages) -> tuple[Tensor, Tensor]:
+    """E4m3 as bytes: Triton has that type on cards of capability 8.9 and more alone."""
+    if layer.scales is None:
+        return layer.keys, layer.values
+    return layer.keys.view(torch.uint8), layer.values.view(torch.uint8)
 
 
 def refuse_device(device: torch.device) -> None:

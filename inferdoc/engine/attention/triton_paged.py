@@ -42,6 +42,26 @@ def _row_of(block, query_starts, num_rows, BLOCK_Q: tl.constexpr):
     return low
 
 
+@triton.jit
+def _from_e4m3(byte):
+    """float16 of 1/256 of the number: e4m3's bits are those of a float16 whose exponent counts from 15, not 7. By bits,
+    since Triton has the type on cards of capability 8.9 and more alone. NaN becomes 1.875, and is never stored."""
+    magnitude = (byte & 0x7F).to(tl.uint16) << 7
+    return (magnitude | (byte & 0x80).to(tl.uint16) << 8).to(tl.float16, bitcast=True)
+
+
+@triton.jit
+def _to_e4m3(number):
+    """Bits of a float32, rounded to the nearest, ties to even; what is too large becomes 448."""
+    magnitude = tl.minimum(tl.abs(number), 448.0)
+    bits = magnitude.to(tl.uint32, bitcast=True)
+    normal = (bits + 0x7FFFF + ((bits >> 20) & 1) - (120 << 23)) >> 20
+    # Beside 2^14 a float32's last place is 2^-9, e4m3's smallest step: the sum rounds, its last bits count the steps.
+    small = (magnitude + 16384.0).to(tl.uint32, bitcast=True) - 0x46800000
+    sign = (number.to(tl.uint32, bitcast=True) >> 24) & 0x80
+    return (tl.where(magnitude < 0.015625, small, normal) | sign).to(tl.uint8)
+
+
 @triton.jit(do_not_specialize=["num_rows", "table_stride", "window"])
 def attend_kernel(
     query,
@@ -57,6 +77,7 @@ def attend_kernel(
     num_rows,
     table_stride,
     scale,
+    value_scale,
     softcap,
     window,
     query_head_stride,
@@ -77,9 +98,12 @@ def attend_kernel(
     WINDOWED: tl.constexpr,
     CAPPED: tl.constexpr,
     SINKS: tl.constexpr,
+    E4M3: tl.constexpr,
     SPLIT: tl.constexpr,
 ):
     """Grid (query blocks, KV heads, segments).
+
+    With E4M3, `keys` and `values` are bytes; `scale` (of the logits) and `value_scale` hold what they are scaled by.
 
     Without SPLIT, `out` [T, H, VALUE_DIM] gets the result. With SPLIT, `out` [T, H, segments, VALUE_DIM] gets weighted
     sums in float32, `maxima` and `sums` [T, H, segments] the logits' maxima (base 2) and the sums of weights; a segment
@@ -138,8 +162,10 @@ def attend_kernel(
         k = tl.load(
             keys + slots[:, None] * key_slot_stride + key_lane[None, :],
             mask=held[:, None] & (key_lane < KEY_DIM)[None, :],
-            other=0.0,
+            other=0,
         )
+        if E4M3:
+            k = _from_e4m3(k).to(q.dtype)
         logits = tl.dot(q, tl.trans(k), input_precision="tf32x3") * (scale * LOG2_E)
         if CAPPED:
             logits = softcap * LOG2_E * (1.0 - 2.0 / (tl.exp2(logits * (2.0 / softcap)) + 1.0))  # tanh
@@ -154,12 +180,16 @@ def attend_kernel(
         v = tl.load(
             values + slots[:, None] * value_slot_stride + value_lane[None, :],
             mask=held[:, None] & (value_lane < VALUE_DIM)[None, :],
-            other=0.0,
+            other=0,
         )
+        if E4M3:
+            v = _from_e4m3(v).to(q.dtype)
         acc = acc * decay[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="tf32x3")
         running_sum = running_sum * decay + tl.sum(weights, 1)
         running_max = new_max
 
+    if E4M3:
+        acc *= value_scale
     to = at * (tl.num_programs(1) * GROUP) + head
     lanes = real[:, None] & (value_lane < VALUE_DIM)[None, :]
     if SPLIT:
@@ -225,13 +255,19 @@ def store_kernel(
     keys_head_stride,
     values_slot_stride,
     values_head_stride,
+    key_factor,
+    value_factor,
     KEY_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     KEY_LANES: tl.constexpr,
     VALUE_LANES: tl.constexpr,
     TOKENS: tl.constexpr,
+    E4M3: tl.constexpr,
 ):
-    """Grid (T / TOKENS, KV heads): writes each token's K/V to its slot; a slot of -1 is not written."""
+    """Grid (T / TOKENS, KV heads): writes each token's K/V to its slot; a slot of -1 is not written.
+
+    With E4M3 it writes bytes: the numbers times the factors, rounded.
+    """
     head = tl.program_id(1).to(tl.int64)
     token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
     slot = tl.load(slots + token, mask=token < num_tokens, other=-1).to(tl.int64)
@@ -239,8 +275,12 @@ def store_kernel(
     lane = tl.arange(0, KEY_LANES)[None, :]
     lanes = written & (lane < KEY_DIM)
     part = tl.load(key + head * key_head_stride + token[:, None] * key_token_stride + lane, mask=lanes, other=0.0)
+    if E4M3:
+        part = _to_e4m3(part.to(tl.float32) * key_factor)
     tl.store(keys + slot[:, None] * keys_slot_stride + head * keys_head_stride + lane, part, mask=lanes)
     lane = tl.arange(0, VALUE_LANES)[None, :]
     lanes = written & (lane < VALUE_DIM)
     part = tl.load(value + head * value_head_stride + token[:, None] * value_token_stride + lane, mask=lanes, other=0.0)
+    if E4M3:
+        part = _to_e4m3(part.to(tl.float32) * value_factor)
     tl.store(values + slot[:, None] * values_slot_stride + head * values_head_stride + lane, part, mask=lanes)

@@ -1,0 +1,1 @@
+"""Speculative decoding: drafters, and the check of what they propose."""
