@@ -81,7 +81,9 @@ def test_every_pair_changed_one_field_at_equal_kv_with_the_same_outputs(
         changed = [k for k, v in comparison.off_config.items() if comparison.on_config[k] != v]
         assert len(changed) == 1
         assert comparison.changed.startswith(changed[0])
-        assert comparison.outputs is None or comparison.outputs.identical == comparison.outputs.requests
+        # Fewer bits are another model, and another attention kernel rounds otherwise: both may change a token.
+        if not comparison.changed.startswith(("weights:", "kv_cache_dtype:", "attention_backend:")):
+            assert comparison.outputs is None or comparison.outputs.identical == comparison.outputs.requests
 
 
 NO_STEPS = {"fragmentation.live_paged", "latency.bandwidth", "latency.matrix_rate"}

@@ -82,8 +82,10 @@ def slow_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_planted_slowdown_of_30_percent_fails_and_names_the_metric(gate: Gate, slow_candidate: None) -> None:
-    result = gate(FIVE + THROUGHPUT.format(limit="10%") + SAME_WORK)
-    assert (result.verdict, result.exit_code) == (GateVerdict.REGRESSED, 1)
+    # Of eight pairs one or two may be disturbed by what else the machine does; of five none.
+    design = "\n[design]\npairs = 8\nmax_pairs = 12\nconfirm = 8\n"
+    result = gate(design + THROUGHPUT.format(limit="10%") + SAME_WORK)
+    assert (result.verdict, result.exit_code) == (GateVerdict.REGRESSED, 1), result.results[0]
     throughput, tokens, same = result.results
     assert throughput.verdict is MetricVerdict.REGRESSED
     assert throughput.confirmation is not None
@@ -95,7 +97,7 @@ def test_a_planted_slowdown_of_30_percent_fails_and_names_the_metric(gate: Gate,
     assert tokens.verdict is MetricVerdict.PASS
     assert same.verdict is MetricVerdict.PASS
     abba = ["baseline", "candidate", "candidate", "baseline"]
-    assert result.design.order == [*abba, *abba, *abba[:2]]
+    assert result.design.order == (abba * 6)[: 2 * result.design.pairs]
 
 
 def test_an_arm_against_itself_never_fails(gate: Gate) -> None:
