@@ -110,7 +110,7 @@ def refuse_limits_below_noise(policy: Policy, calibration: Calibration) -> None:
                 f"{policy.design.max_pairs} pairs show {shown:.1%} here ({noise.pairs} A/A pairs on "
                 f"{calibration.recorded_at[:10]}); set at least {noise.suggested:.1%}, more max_pairs, or more "
                 "[workload] requests",
-                where=f"{policy.path}:{metric.line}" if policy.path else None,
+                where=policy.where(metric.line),
             )
 
 

@@ -240,20 +240,9 @@ def switched_change(
         outcome = "fail" if fails else "warn"
     elif not turned_off and finding.conclusion is Conclusion.DOES_NOT_PAY:
         outcome = "warn"
-    kind: ChangeKind = "turned off" if turned_off else "turned on"
-    return DiagnosisChange(
-        question=finding.question,
-        technique=finding.technique,
-        title=finding.title,
-        kind=kind,
-        before="on" if turned_off else "off",
-        after="off" if turned_off else "on",
-        before_evidence=_facts(finding),
-        after_evidence=_facts(finding),
-        text=f"{finding.title} is {kind} in the candidate; the arms themselves show it {_side(finding, None)}",
-        outcome=outcome,
-        policy_line=policy.line,
-    )
+    told = f"the arms themselves show it {_side(finding, None)}"
+    place = (finding.question, finding.technique, finding.title)
+    return _switched(*place, told, turned_off=turned_off, facts=_facts(finding), outcome=outcome, policy=policy)
 
 
 def undecided_switch(
@@ -266,10 +255,25 @@ def undecided_switch(
 ) -> DiagnosisChange:
     """A technique that the arms switch among other things: what it alone does the pairs can't say."""
     turned_off = on == "baseline"
-    kind: ChangeKind = "turned off" if turned_off else "turned on"
     outcome: Outcome = "info"
     if turned_off and policy.on_diagnosis_change != "ignore":
         outcome = "inconclusive" if policy.on_diagnosis_change == "fail" else "warn"
+    told = "other settings differ too, so the pairs can't show its part"
+    return _switched(question, technique, title, told, turned_off=turned_off, facts=[], outcome=outcome, policy=policy)
+
+
+def _switched(
+    question: Question,
+    technique: str,
+    title: str,
+    told: str,
+    *,
+    turned_off: bool,
+    facts: list[Fact],
+    outcome: Outcome,
+    policy: DiagnosisPolicy,
+) -> DiagnosisChange:
+    kind: ChangeKind = "turned off" if turned_off else "turned on"
     return DiagnosisChange(
         question=question,
         technique=technique,
@@ -277,7 +281,9 @@ def undecided_switch(
         kind=kind,
         before="on" if turned_off else "off",
         after="off" if turned_off else "on",
-        text=f"{title} is {kind} in the candidate; other settings differ too, so the pairs can't show its part",
+        before_evidence=facts,
+        after_evidence=facts,
+        text=f"{title} is {kind} in the candidate; {told}",
         outcome=outcome,
         policy_line=policy.line,
     )

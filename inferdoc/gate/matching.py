@@ -123,5 +123,5 @@ def _evenly(ids: Sequence[str]) -> list[str]:
 
 
 def _refuse(metric: MetricPolicy, policy: Policy, problem: str) -> NoReturn:
-    where = policy.path if metric.line is None or policy.path is None else f"{policy.path}:{metric.line}"
+    where = policy.where(metric.line)
     raise PolicyError(problem, where=where)

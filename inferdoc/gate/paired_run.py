@@ -37,7 +37,7 @@ def check_measurable(policy: Policy) -> None:
     if not policy.metrics:
         raise PolicyError("no [[metric]]: nothing would be compared", where=policy.path)
     for metric in policy.metrics:
-        where = f"{policy.path}:{metric.line}" if policy.path else None
+        where = policy.where(metric.line)
         if metric.id not in RUN_METRICS:
             raise PolicyError(
                 f"{metric.id} is not measured by runs of an arm, only compared by `gate compare`; measured are "

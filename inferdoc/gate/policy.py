@@ -147,3 +147,7 @@ class Policy(_Section):
     metrics: tuple[MetricPolicy, ...] = ()
     exit: ExitPolicy = ExitPolicy()
     cost: CostPolicy | None = None
+
+    def where(self, line: int | None = None) -> str | None:
+        """``file:line``, the file alone where no line is to blame, ``None`` for the built-in defaults."""
+        return self.path if line is None or self.path is None else f"{self.path}:{line}"

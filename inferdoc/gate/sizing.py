@@ -32,7 +32,7 @@ def requests_to_run(bench: Bench, policy: Policy) -> int:
         raise PolicyError(
             f"{hungriest.id} needs {needed} requests in one repeat (ten beyond the quantile) and {who}: give more "
             "requests, a lower percentile, or min_requests",
-            where=f"{policy.path}:{hungriest.line}" if policy.path else None,
+            where=policy.where(hungriest.line),
         )
     if asked is not None:
         bench.choose_slice(limit)
