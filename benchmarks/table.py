@@ -96,6 +96,28 @@ def _gate(result: dict[str, Any]) -> Iterator[str]:
         yield f"{case['backend']}, {case['dtype']}: {'passed' if case['passed'] else 'refused'} ({said})"
 
 
+def _compression(result: dict[str, Any]) -> Iterator[str]:
+    for name, case in result["cases"].items():
+        for pair in case["pairs"].values():
+            for metric, gain in pair["gains"].items():
+                if gain["estimate"] is not None:
+                    interval = "no interval" if gain["low"] is None else f"{gain['low']:.2f} to {gain['high']:.2f}"
+                    runs = f"{interval}, {pair['runs']} pairs"
+                    yield f"{name}, {pair['label']}: {metric} {gain['estimate']:.2f}x better ({runs})"
+        for technique, quality in case["quality"].items():
+            ratio = quality["perplexity_ratio"]
+            if ratio["value"] is not None:
+                said = f"{ratio['low']:.3f} to {ratio['high']:.3f}" if ratio["low"] is not None else "no interval"
+                under = ", understated" if quality["understated"] else ""
+                yield f"{name}, {technique}: perplexity {ratio['value']:.3f} of the base's ({said}{under})"
+        native, fewer = (case["quantities"].get(id, {}).get("value") for id in _WEIGHT_BYTES)
+        if native and fewer:
+            yield f"{name}: weights {native / 1e6:.0f} MB, in INT8 {fewer / 1e6:.0f} MB"
+
+
+_WEIGHT_BYTES = ("fit.weights_bytes", "fit.weights_int8_dynamic_bytes")
+
+
 def _met(met: bool) -> str:
     return "met" if met else "missed"
 
@@ -122,6 +144,14 @@ ENTRIES = (
         "Registers, spills and shared memory of the Triton kernels, compiled without a card",
         "no spill at head dim <= 128",
         _kernels,
+    ),
+    Entry(
+        "compression_and_drafts.json",
+        "python benchmarks/compression_and_drafts.py",
+        "Quantized weights, 8-bit K/V and drafts off and on, as diagnose measures them, on a CPU; perplexity on the "
+        "bundled trace's text",
+        "none: what pays, and what it costs, is the result",
+        _compression,
     ),
     Entry(
         "engine_vs_peers_cuda.json",

@@ -16,6 +16,7 @@ from typing import Literal
 
 from inferdoc import __version__
 from inferdoc.devices import Device, Watch, environment, find_device, release
+from inferdoc.draft_model import check_draft_model
 from inferdoc.engine.config import EngineConfig
 from inferdoc.errors import InputError
 from inferdoc.evidence import (
@@ -68,6 +69,7 @@ def collect_evidence(options: Options, progress: Progress, rank: Rank) -> Eviden
     """
     device = find_device(options.device)
     check_options(options, device)
+    check_draft_model(options)
     check_student(options)
     trace = read_workload(options)
     progress.say(understood(trace.workload()))

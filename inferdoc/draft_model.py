@@ -11,11 +11,25 @@ from inferdoc.engine.gate import check_model
 from inferdoc.engine.request import Request
 from inferdoc.engine.runner import ModelRunner
 from inferdoc.engine.scheduler import Batch, Row
-from inferdoc.engine.spec_decode.drafter import refuse_pair
+from inferdoc.engine.spec_decode.drafter import refuse_larger, refuse_pair
 from inferdoc.errors import InputError
-from inferdoc.models import LoadedModel
+from inferdoc.models import LoadedModel, read_spec
+from inferdoc.options import Options
 from inferdoc.probes.context import LoadedDraft
 from inferdoc.probes.sweep import Sweep, SweepPoint, measure_sweep, rounds
+
+
+def check_draft_model(options: Options) -> None:
+    """Refuse, before anything is loaded, a draft model that cannot be read or is larger than its target.
+
+    Raises:
+        InputError: so.
+    """
+    if options.draft_location is None:
+        return
+    spec = read_spec(options.model_location, gguf_file=options.gguf_file, trust_remote_code=options.trust_remote_code)
+    draft = read_spec(options.draft_location, trust_remote_code=options.trust_remote_code)
+    refuse_larger(spec.parameters, draft.parameters)
 
 
 def refuse_drafting(target: LoadedModel, draft: LoadedModel) -> None:

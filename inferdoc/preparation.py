@@ -223,9 +223,11 @@ def _load(
     return loaded, probed
 
 
-def load_beside(options: Options, location: str, dtype: str, device: Device, progress: Progress) -> LoadedModel:
-    """Another model, loaded as the one that is diagnosed."""
-    loaded, _ = _load(replace(options, model=location, gguf_file=None), dtype, device, progress, called="draft model")
+def load_beside(
+    options: Options, location: str, dtype: str, device: Device, progress: Progress, *, called: str
+) -> LoadedModel:
+    """Another model, loaded as the one that is diagnosed; `called` says what it is in messages."""
+    loaded, _ = _load(replace(options, model=location, gguf_file=None), dtype, device, progress, called=called)
     return loaded
 
 
@@ -236,7 +238,7 @@ def _load_draft(
     location = options.draft_location
     if location is None:
         return None
-    loaded = load_beside(options, location, dtype, device, progress)
+    loaded = load_beside(options, location, dtype, device, progress, called="draft model")
     refuse_drafting(target, loaded)
     return loaded
 
@@ -256,6 +258,7 @@ def _set_up(
 ) -> _Ready | None:
     """Measure rates and memory on a small pool, size the real one, time steps on it."""
     spec, size = loaded.spec, options.block_size
+    drafts = tuple(sorted({*DRAFTS, options.num_speculative_tokens}))
     max_model_len = longest_allowed(options, spec)
     longest = longest_request(trace)
     progress.stage("measuring memory and rates")
@@ -283,6 +286,7 @@ def _set_up(
         sequences=limits.sequences,
         decode_context=max(1, min(longest, (budget - weights) // per_token // limits.sequences)),
         block_size=size,
+        drafted=drafts[-1],
     )
     profiled = profile(
         runner,
@@ -345,7 +349,7 @@ def _set_up(
         context=typical,
         vocabulary=spec.vocab_size,
         seed=options.seed,
-        drafts=tuple(sorted({*DRAFTS, options.num_speculative_tokens})),
+        drafts=drafts,
     )
     draft = time_draft(drafting, runner, base, sweep, seed=options.seed) if drafting else None
     notes += filter(None, [memory.note, *draft_notes])

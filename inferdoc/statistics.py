@@ -146,7 +146,7 @@ def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float
 MIN_CLUSTERS = 6
 """Fewest clusters with an interval, as for pairs. In simulations with sizes that vary by an order of magnitude, 92% of
 such intervals held the truth at 6 clusters and 95% at 100; with fewer, one cluster makes up most of the spread."""
-RATIO_METHOD = "ratio of totals, delete-one jackknife over documents, Student's t"
+RATIO_METHOD = "ratio of totals, delete-one jackknife, Student's t"
 
 
 def cluster_ratio_interval(

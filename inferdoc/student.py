@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
+from inferdoc.devices import bytes_text
+from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.gate import check_model
 from inferdoc.engine.runner import ModelRunner
 from inferdoc.errors import InputError
 from inferdoc.evidence import Basis, Line, Question, Series
-from inferdoc.models import LoadedModel, read_spec
+from inferdoc.models import LoadedModel, ModelSpec, read_spec
 from inferdoc.options import Options
 from inferdoc.preparation import load_beside
-from inferdoc.probes.context import ProbeContext
+from inferdoc.probes.compression_quality import affordable
+from inferdoc.probes.context import Floats, ProbeContext
 from inferdoc.probes.quality import MIN_TOKENS
-from inferdoc.probes.scoring import losses_of, spans
-from inferdoc.probes.sweep import Sweep, measure_sweep
+from inferdoc.probes.scoring import Span, losses_of, spans
+from inferdoc.probes.sweep import Sweep, SweepPoint, measure_sweep
 from inferdoc.probes.texts import documents_of
 from inferdoc.progress import Progress
-from inferdoc.statistics import RATIO_METHOD, cluster_ratio_interval, median_interval
+from inferdoc.statistics import MIN_CLUSTERS, RATIO_METHOD, cluster_ratio_interval, median_interval
 
 _DOCUMENTS = 24
 _HELD_TOKENS = 256
+_SHARE = 0.1
+"""Of the budget, for reading texts with both models."""
 
 
 def check_student(options: Options) -> None:
@@ -47,7 +54,7 @@ def measure_student(options: Options, context: ProbeContext, progress: Progress)
         InputError: the student cannot be loaded or run.
     """
     assert options.student is not None
-    loaded = load_beside(options, options.student, context.loaded.dtype, context.device, progress)
+    loaded = load_beside(options, options.student, context.loaded.dtype, context.device, progress, called="student")
     spec = loaded.spec
     longest = min(context.base.max_model_len, spec.context_length or context.base.max_model_len)
     check_model(
@@ -58,12 +65,19 @@ def measure_student(options: Options, context: ProbeContext, progress: Progress)
         max_model_len=longest,
         attention_backend=context.base.attention_backend,
     )
-    config = context.config(max_model_len=longest)
+    a_token = ModelRunner(loaded.model, 1).kv_bytes_per_token
+    config, refused = _beside(context, loaded, a_token, longest)
+    _record_sizes(context, loaded, a_token)
+    if config is None:
+        _record_times(context, None, refused)
+        _record_perplexity(context, spec, [], None, None, refused)
+        return
     # The scores of the model first: its pool is there.
-    documents = documents_of(context, _DOCUMENTS)
+    seconds = min(_SHARE * options.budget_s, max(0.0, context.left_s))
+    documents = affordable(context, documents_of(context, _DOCUMENTS), seconds)
     parts = spans(documents, min(longest, config.kv_tokens), _HELD_TOKENS, [])
     reason = _why_no_perplexity(context, loaded, sum(span.scored for span in parts))
-    own = losses_of(context.runner, config, parts) if reason is None else None
+    own = losses_of(context.runner, replace(context.base, max_model_len=longest), parts) if reason is None else None
     context.runner.drop_pool()
     runner = ModelRunner(loaded.model, config.kv_tokens)
     other = losses_of(runner, config, parts) if reason is None else None
@@ -76,24 +90,51 @@ def measure_student(options: Options, context: ProbeContext, progress: Progress)
         seed=options.seed,
         drafts=(),
     )
-    a_token = runner.kv_bytes_per_token
     runner.drop_pool()
     context.runner.configure(context.base)
-    _record_sizes(context, loaded, a_token)
-    _record_times(context, sweep)
+    _record_times(context, sweep, None)
+    _record_perplexity(context, spec, parts, own, other, reason, documents[0].source if documents else None)
+
+
+def _beside(
+    context: ProbeContext, student: LoadedModel, a_token: int, longest: int
+) -> tuple[EngineConfig | None, str | None]:
+    """The student's configuration, its pool within the memory that the model's leaves; or why there is none."""
+    room = context.memory.kv_pool + max(0, context.memory.left) - student.weight_bytes_measured
+    blocks = min(context.base.num_kv_blocks, room // (a_token * context.base.block_size))
+    if blocks * context.base.block_size < longest:
+        return None, (
+            f"its weights of {bytes_text(student.weight_bytes_measured)} leave no room for a sequence of {longest:,} "
+            f"tokens beside the model within the memory budget"
+        )
+    return context.config(max_model_len=longest, num_kv_blocks=blocks), None
+
+
+def _record_perplexity(
+    context: ProbeContext,
+    spec: ModelSpec,
+    parts: Sequence[Span],
+    own: Floats | None,
+    other: Floats | None,
+    reason: str | None,
+    source: str | None = None,
+) -> None:
+    """The ratio over the scored tokens, its interval over the documents that have any."""
     ratio, interval = None, None
+    documents = sorted({span.document for span in parts})
     if own is not None and other is not None:
-        count = 1 + parts[-1].document
-        added, tokens = [0.0] * count, [0.0] * count
+        scored = {document: [0.0, 0.0] for document in documents}
         for span, mine, its in zip(parts, own, other, strict=True):
-            added[span.document] += its - mine
-            tokens[span.document] += span.scored
+            scored[span.document][0] += its - mine
+            scored[span.document][1] += span.scored
+        added, tokens = zip(*scored.values(), strict=True)
         ratio = math.exp(sum(added) / sum(tokens))
         log = cluster_ratio_interval(added, tokens)
         interval = log and (math.exp(log[0]), math.exp(log[1]))
+    few = f"{len(documents)} texts, an interval needs {MIN_CLUSTERS}" if ratio is not None and not interval else None
     context.found.add(
         "student.perplexity_ratio",
-        f"perplexity of the student {spec.name} over the model's, on {len(documents)} texts",
+        f"perplexity of the student {spec.name} over the model's, on {source or 'text'}",
         ratio,
         "x",
         Basis.MEASURED,
@@ -102,6 +143,7 @@ def measure_student(options: Options, context: ProbeContext, progress: Progress)
         n=len(documents) if ratio is not None else None,
         direction="lower",
         reason=reason,
+        note=few,
     )
 
 
@@ -116,6 +158,12 @@ def _why_no_perplexity(context: ProbeContext, student: LoadedModel, tokens: int)
     return None
 
 
+def _over(point: SweepPoint, base: SweepPoint) -> tuple[float, float] | None:
+    """The widest interval of a ratio of medians that the medians' own intervals allow."""
+    above, below = median_interval(point.seconds), median_interval(base.seconds)
+    return (above[0] / below[1], above[1] / below[0]) if above and below else None
+
+
 def _record_sizes(context: ProbeContext, student: LoadedModel, a_token: int) -> None:
     found, spec = context.found, student.spec
     for id, label, value, unit, basis in (
@@ -126,8 +174,12 @@ def _record_sizes(context: ProbeContext, student: LoadedModel, a_token: int) -> 
         found.add(f"student.{id}", label, value, unit, basis, exact=True)
 
 
-def _record_times(context: ProbeContext, sweep: Sweep) -> None:
+def _record_times(context: ProbeContext, sweep: Sweep | None, reason: str | None) -> None:
     found, ours = context.found, context.sweep.decode
+    if sweep is None:
+        for id, unit in (("tpot_b1", "s"), ("tpot_full_batch", "s"), ("cost", "share")):
+            found.add(f"student.{id}", f"student's {id}", None, unit, Basis.MEASURED, reason=reason)
+        return
     first, last = sweep.decode[0], sweep.decode[-1]
     for id, point in (("tpot_b1", first), ("tpot_full_batch", last)):
         label = f"student's TPOT of decodes alone at batch {point.batch}, {point.context:,} tokens of context"
@@ -149,7 +201,9 @@ def _record_times(context: ProbeContext, sweep: Sweep) -> None:
         last.median / same.median if same else None,
         "share",
         Basis.MEASURED,
-        exact=True,
+        interval=_over(last, same) if same else None,
+        method="ratio of medians; ends from the two medians' own intervals, since the two were timed one after another",
+        direction="lower",
         reason=None if same else f"the model was not timed at batch {last.batch}",
     )
     found.series.append(

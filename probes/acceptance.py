@@ -11,7 +11,7 @@ import polars as pl
 import torch
 
 from inferdoc.engine.request import Request
-from inferdoc.engine.spec_decode.replay import Places, Replay, model_places, ngram_places, walk_all
+from inferdoc.engine.spec_decode.replay import Places, Replay, model_places, ngram_places
 from inferdoc.probes.context import LoadedDraft, ProbeContext
 from inferdoc.probes.scoring import Span, teacher_forced_logits
 from inferdoc.probes.sweep import DRAFTS
@@ -33,6 +33,8 @@ class Outputs:
     pairs: list[tuple[Sequence[int], Sequence[int]]]
     note: str
     reason: str | None = None
+    sampled: bool = False
+    """There are others, which are not replayed."""
 
 
 def draft_lengths(context: ProbeContext) -> tuple[int, ...]:
@@ -50,18 +52,17 @@ def replay_outputs(context: ProbeContext) -> None:
         began = time.perf_counter()
         places = [ngram_places(*pair, shortest=NGRAM[0], longest=NGRAM[1], most=max(lengths)) for pair in outputs.pairs]
         lookups = sum(len(output) - 1 for _, output in outputs.pairs)
-        context.replays["ngram"] = Replay(
-            by_k={k: walk_all(places, k) for k in lengths},
-            requests=len(places),
+        context.replays["ngram"] = Replay.of(
+            places,
+            lengths,
+            sampled=outputs.sampled,
             note=f"n-grams of {NGRAM[0]} to {NGRAM[1]}, {outputs.note}",
             propose_s=(time.perf_counter() - began) / lookups,
         )
         if context.draft is not None:
             context.progress("reading the outputs with the draft model")
             read = [_model_places(context, context.draft, *pair) for pair in outputs.pairs]
-            context.replays["draft"] = Replay(
-                by_k={k: walk_all(read, k) for k in lengths}, requests=len(read), note=outputs.note
-            )
+            context.replays["draft"] = Replay.of(read, lengths, sampled=outputs.sampled, note=outputs.note)
     if context.draft is None:
         context.replays["draft"] = Replay(reason="no draft model was given (--draft-model)")
 
@@ -77,7 +78,8 @@ def known_outputs(context: ProbeContext) -> Outputs:
     tokens = recorded["prompt_ids"].list.len() + recorded["output_ids"].list.len()
     chosen = recorded[_spread(len(recorded), int(_most_tokens(context) // tokens.mean()))]  # type: ignore[operator]
     pairs = list(zip(chosen["prompt_ids"].to_list(), chosen["output_ids"].to_list(), strict=True))
-    return Outputs(pairs, f"replayed on the recorded outputs of {len(chosen):,} of {len(rows):,} requests")
+    note = f"replayed on the recorded outputs of {len(chosen):,} of {len(rows):,} requests"
+    return Outputs(pairs, note, sampled=len(chosen) < len(recorded))
 
 
 def repeated_4grams(outputs: Sequence[Sequence[int]]) -> float | None:
@@ -114,7 +116,7 @@ def _generated(context: ProbeContext) -> Outputs:
     repeated = repeated_4grams(outputs)
     share = "" if repeated is None else f"; {repeated:.0%} of their 4-grams repeat"
     note = f"replayed on outputs generated for {len(pairs)} of {len(rows):,} requests, up to their end tokens{share}"
-    return Outputs(pairs, note, None if pairs else "the model ends its outputs at once")
+    return Outputs(pairs, note, None if pairs else "the model ends its outputs at once", sampled=len(pairs) < len(rows))
 
 
 def _most_tokens(context: ProbeContext) -> float:

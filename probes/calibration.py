@@ -46,6 +46,8 @@ class Divergence:
 
 def calibration_divergence(trace: Sequence[Tokens], calibration: Sequence[Tokens], *, seed: int) -> Divergence | str:
     """How far the trace's documents are from the calibration's, both as token ids; or why that cannot be told."""
+    if not trace:
+        return "the trace has no text to compare the calibration text with"
     if len(trace) < MIN_DOCUMENTS:
         return f"{len(trace)} documents, needs {MIN_DOCUMENTS}: two halves of {MIN_CLUSTERS}"
     lengths = [len(text) for text in trace]
@@ -85,8 +87,14 @@ def _jensen_shannon(p: Floats, q: Floats) -> float:
     return float(sum(part.sum() for part in parts) / 2)
 
 
-def observe_calibration(found: Collector, trace: Sequence[Tokens], calibration: Sequence[Tokens], *, seed: int) -> None:
-    """Record the divergence, and how many times the noise it is."""
+def observe_calibration(
+    found: Collector, trace: Sequence[Tokens], calibration: Sequence[Tokens], *, seed: int
+) -> str | None:
+    """Record the divergence, and how many times the noise it is.
+
+    Returns:
+        A warning where the calibration text is not representative of the trace.
+    """
     result = calibration_divergence(trace, calibration, seed=seed)
     known, reason = (None, result) if isinstance(result, str) else (result, None)
     note = f"threshold {known.noise:.3g} bits: {NOISE_SOURCE}; {known.tokens:,} tokens a sample" if known else None
@@ -98,3 +106,9 @@ def observe_calibration(found: Collector, trace: Sequence[Tokens], calibration: 
     what = "Jensen-Shannon divergence of the trace's token frequencies from the calibration text's"
     add("divergence", what, known.calibration if known else None, "bits")
     add("excess", f"{what}, over that of two halves of the trace", known.excess if known else None, "x")
+    if known is None or known.excess <= 1:
+        return None
+    return (
+        f"the calibration text is not representative: its tokens are {known.excess:.1f} times as far from the trace's "
+        "as two halves of the trace are from each other, and scales set on it may clip what users send"
+    )

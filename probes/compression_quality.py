@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from inferdoc.errors import MeasurementError
 from inferdoc.evidence import QualityResult
 from inferdoc.probes.calibration import observe_calibration
 from inferdoc.probes.compression import BITS, SPARSE, chosen_scheme
@@ -50,12 +51,12 @@ def measure_losses(context: ProbeContext, share: float = SHARE) -> None:
 
     Each may take half of the time that is left, so the first ones are known best; what it does not use is the next's.
     """
-    documents = _calibrate(context, documents_of(context))
+    documents, warning = _calibrate(context, documents_of(context))
     ends = time.perf_counter() + share * context.settings.budget_s
     for variant in variants(context):
         seconds = max(0.0, (ends - time.perf_counter()) / 2)
         wanted = documents if variant.rules else documents[:_OTHERS_DOCUMENTS]
-        chosen = _affordable(context, wanted, seconds)
+        chosen = affordable(context, wanted, seconds)
         result = measure_quality(
             replace(context, deadline=min(context.deadline, time.perf_counter() + seconds)),
             context.base,
@@ -65,6 +66,8 @@ def measure_losses(context: ProbeContext, share: float = SHARE) -> None:
             held_tokens=_HELD_TOKENS,
         )
         result.notes.append(f"{share:.0%} of the budget is for quality; this one had up to {seconds:.0f} s")
+        if warning and variant.technique == "kv_quantization":
+            result.notes.append(warning)
         if result.reason and context.loaded.trained and len(chosen) < len(wanted):
             _say_more_time(result, f"{len(chosen)} of {len(wanted)} texts go into the {seconds:.0f} s left for it")
         if result.perplexity_ratio.value is not None and result.perplexity_ratio.value < 1:
@@ -72,8 +75,8 @@ def measure_losses(context: ProbeContext, share: float = SHARE) -> None:
     context.runner.configure(context.base)
 
 
-def _affordable(context: ProbeContext, documents: Sequence[Document], seconds: float) -> Sequence[Document]:
-    """The first documents, as many as both arms read in time at the fitted cost of a prompt's token."""
+def affordable(context: ProbeContext, documents: Sequence[Document], seconds: float) -> Sequence[Document]:
+    """The first documents, as many as two arms read in time at the fitted cost of a prompt's token."""
     tokens = np.cumsum([len(document.tokens) for document in documents])
     both_arms = 2 * context.sweep.times.token * tokens
     return documents[: int(np.searchsorted(both_arms, seconds, side="right"))]
@@ -86,15 +89,22 @@ def _say_more_time(result: QualityResult, why: str) -> None:
         figure.reason = result.reason
 
 
-def _calibrate(context: ProbeContext, documents: Sequence[Document]) -> Sequence[Document]:
-    """Set the scales of e4m3 K/V on the last document, which is then left out of what is scored."""
+def _calibrate(context: ProbeContext, documents: Sequence[Document]) -> tuple[Sequence[Document], str | None]:
+    """Set the scales of e4m3 K/V on the last document, which is then left out of what is scored.
+
+    Returns:
+        What is scored, and a warning where the calibration text is not like the trace.
+    """
     if len(documents) < 2:
-        return documents
+        return documents, None
     *scored, last = documents
     text = list(last.tokens[: min(_CALIBRATION_TOKENS, context.base.max_model_len)])
-    context.runner.calibrate_kv(text)
-    observe_calibration(context.found, [document.tokens for document in scored], [text], seed=context.settings.seed)
-    return scored
+    try:
+        context.runner.calibrate_kv(text)
+    except MeasurementError as error:
+        return scored, str(error)
+    of_trace = [document.tokens for document in scored] if last.source == "the trace" else []
+    return scored, observe_calibration(context.found, of_trace, [text], seed=context.settings.seed)
 
 
 def _runs(context: ProbeContext, scheme: str) -> bool:

@@ -56,6 +56,7 @@ def observe(context: ProbeContext) -> None:
         note=_storage_note(spec, context),
     )
     found.add("fit.kv_capacity_tokens", "KV capacity", context.kv_capacity_tokens, "tokens", Basis.MEASURED, exact=True)
+    _draft(context)
     _sizes(found, spec)
     longest = longest_request(context.trace)
     found.add("fit.longest_request_tokens", "longest request of the trace", longest, "tokens", Basis.TRACE, exact=True)
@@ -72,6 +73,25 @@ def observe(context: ProbeContext) -> None:
     student.size(context)
     compression.survey(context)
     fit_against_plan.observe(context)
+
+
+def _draft(context: ProbeContext) -> None:
+    """What a draft model takes from the KV capacity, which is stated with it."""
+    given = context.draft is not None
+    each = context.runner.kv_bytes_per_token
+    for id, label, value, unit in (
+        ("draft_bytes", "a draft model's weights and K/V, beside the pool", context.memory.draft, "bytes"),
+        ("draft_takes_tokens", "KV capacity that a draft model takes", context.memory.draft // each, "tokens"),
+    ):
+        context.found.add(
+            f"fit.{id}",
+            label,
+            value if given else None,
+            unit,
+            Basis.MEASURED,
+            exact=True,
+            reason=None if given else "no draft model runs (--draft-model)",
+        )
 
 
 def _terms(context: ProbeContext) -> None:

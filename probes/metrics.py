@@ -65,7 +65,7 @@ def measure(run: RunResult, names: Sequence[str], slo: Sequence[Slo]) -> dict[st
         elif name == "goodput":
             values[name] = sum(_meets(r, slo) for r in run.requests) / run.duration_s
         elif name == "itl_max":
-            values[name] = max(gap for r in run.requests for gap in r.itl_s)
+            values[name] = max((gap for r in run.requests for gap in r.itl_s), default=None)
     return values
 
 

@@ -20,7 +20,7 @@ def comparisons(context: ProbeContext) -> list[Pair]:
         "continuous batching",
         off=context.config(batching="static"),
         on=context.base,
-        goodput=bool(context.settings.slo),
+        slo=context.settings.slo,
     )
 
 

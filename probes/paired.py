@@ -14,7 +14,7 @@ from inferdoc.devices import asked_bytes, describe, is_out_of_memory, release
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import RunResult
 from inferdoc.errors import BudgetEndedError, MeasurementError
-from inferdoc.evidence import Basis, Comparison, Interval, Outputs, PairedMetric, Quantity, Question
+from inferdoc.evidence import Basis, Comparison, Interval, Outputs, PairedMetric, Quantity, Question, Slo
 from inferdoc.probes.context import ProbeContext
 from inferdoc.probes.metrics import METRICS, enough_to_tell_overload, measure, overloaded, why_missing
 from inferdoc.probes.roofline import of_runs
@@ -83,11 +83,13 @@ def off_and_on(
     *,
     off: EngineConfig,
     on: EngineConfig,
-    goodput: bool,
+    slo: Sequence[Slo],
     notes: tuple[str, ...] = (),
 ) -> list[Pair]:
-    """The two loads of a technique: saturated for throughput, open loop for latency."""
-    latencies = ("ttft_p50", "ttft_p95", "tpot_p50", "tpot_p95", "e2e_p50")
+    """The two loads of a technique: saturated for throughput, open loop for latency and the objectives."""
+    asked = ("goodput",) if slo else ()
+    asked += ("itl_max",) if any(objective.metric == "itl_max" for objective in slo) else ()
+    latencies = ("ttft_p50", "ttft_p95", "tpot_p50", "tpot_p95", "e2e_p50", *asked)
     common = partial(Pair, question=question, technique=technique, off=off, on=on, notes=notes)
     return [
         common(
@@ -96,7 +98,7 @@ def off_and_on(
         common(
             id=f"{technique}.open",
             label=f"{label}, open loop",
-            metrics=(*latencies, "goodput") if goodput else latencies,
+            metrics=latencies,
             load="open",
         ),
     ]

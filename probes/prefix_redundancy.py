@@ -20,7 +20,7 @@ def comparisons(context: ProbeContext) -> list[Pair]:
         "prefix caching",
         off=context.base,
         on=context.config(enable_prefix_caching=True),
-        goodput=bool(context.settings.slo),
+        slo=context.settings.slo,
         notes=(note,),
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from inferdoc.devices import asked_bytes, describe, is_out_of_memory, release
 from inferdoc.engine.config import EngineConfig
+from inferdoc.engine.quantize import quantized_by
 from inferdoc.errors import InputError, MeasurementError
 from inferdoc.evidence import Basis, Direction, QualityResult, Quantity
 from inferdoc.probes.context import Collector, Floats, ProbeContext
@@ -53,7 +54,8 @@ def measure_quality(
         losses, reason = _try(context, base, variant, parts, held, notes)
     if losses and base.difference(variant) and not losses.kl.any():
         notes.append("the variant computed the same as the base in every token")
-    quantized = f", quantized as {spec.quantization}" if spec.quantization else ""
+    by = spec.quantization or quantized_by(context.loaded.model)
+    quantized = f", quantized as {by}" if by else ""
     if quantized:
         notes.append(f"understated: the base is {spec.name}{quantized}, not the model that it was made from")
     ratio, kl, top1 = _record(context.found, technique, losses, reason)

@@ -18,14 +18,14 @@ from inferdoc.engine.engine import RunResult
 from inferdoc.engine.request import Request
 from inferdoc.engine.spec_decode.config import SpeculativeConfig
 from inferdoc.engine.spec_decode.replay import Acceptance, Replay
-from inferdoc.evidence import Basis, Line, Question, Roofline, Series
+from inferdoc.evidence import Basis, Line, Question, Series
 from inferdoc.probes.acceptance import NGRAM, cut_at_end, draft_lengths, repeated_4grams, replay_outputs
 from inferdoc.probes.context import ProbeContext
 from inferdoc.probes.metrics import measure
 from inferdoc.probes.paired import Pair, Trial
 from inferdoc.probes.plan import smallest_slice
-from inferdoc.probes.roofline import Work, roofline
-from inferdoc.statistics import median_interval
+from inferdoc.probes.verify_cost import check_limit, observe_stated_acceptance, observe_verify_cost
+from inferdoc.statistics import RATIO_METHOD, cluster_ratio_interval, median_interval
 
 Method = Literal["ngram", "draft"]
 METHODS: dict[Method, str] = {"ngram": "n-gram drafts", "draft": "the draft model"}
@@ -155,7 +155,8 @@ def observe(context: ProbeContext) -> None:
         _prediction(context, method)
     _draft_step(context)
     _repetition(context)
-    _verify_cost(context)
+    observe_verify_cost(context)
+    observe_stated_acceptance(context)
     _charts(context)
 
 
@@ -181,12 +182,20 @@ def _acceptance(context: ProbeContext, method: Method) -> None:
     nothing = replay.reason or (None if seen.steps else "no output has a second token")
     no_draft = nothing or (None if seen.proposed else "no n-gram ever repeated: nothing was proposed")
     name = METHODS[method]
-    for id, label, value, unit, reason in (
-        ("acceptance", f"{name}: accepted / drafted", _ratio(seen.accepted, seen.proposed), "share", no_draft),
+    for id, label, value, parts, unit, reason in (
+        (
+            "acceptance",
+            f"{name}: accepted / drafted",
+            _ratio(seen.accepted, seen.proposed),
+            [(one.accepted, one.proposed) for one in replay.each.get(k, [])],
+            "share",
+            no_draft,
+        ),
         (
             "alpha",
             f"{name}: chance that a token is accepted, given that those before it in the draft were",
             seen.alpha,
+            [(one.accepted, one.accepted + sum(one.drafts.rejected)) for one in replay.each.get(k, [])],
             "share",
             no_draft or (None if seen.alpha is not None else "nothing was judged"),
         ),
@@ -194,6 +203,7 @@ def _acceptance(context: ProbeContext, method: Method) -> None:
             "tokens_per_step",
             f"{name}: tokens a decode step, the target's own included",
             seen.tokens_per_step,
+            [(one.emitted, one.steps) for one in replay.each.get(k, [])],
             "tokens",
             nothing,
         ),
@@ -204,7 +214,9 @@ def _acceptance(context: ProbeContext, method: Method) -> None:
             value if reason is None else None,
             unit,
             Basis.TRACE if method == "ngram" else Basis.MEASURED,
-            exact=True,
+            interval=_over_requests(parts) if replay.sampled and reason is None else None,
+            method=RATIO_METHOD,
+            exact=not replay.sampled,
             n=replay.requests or None,
             note=f"{k} drafted; {replay.note}" if replay.note else None,
             reason=reason,
@@ -213,6 +225,12 @@ def _acceptance(context: ProbeContext, method: Method) -> None:
 
 def _ratio(part: int, whole: int) -> float | None:
     return part / whole if whole else None
+
+
+def _over_requests(parts: list[tuple[int, int]]) -> tuple[float, float] | None:
+    """Interval of a ratio of sums, for requests that stand for others."""
+    counted = [(part, whole) for part, whole in parts if whole]
+    return cluster_ratio_interval(*zip(*counted, strict=True), positive=True) if counted else None
 
 
 def _prediction(context: ProbeContext, method: Method) -> None:
@@ -297,7 +315,7 @@ def _draft_step(context: ProbeContext) -> None:
         n=len(ratios) or None,
         reason=None if context.draft else "no draft model was given (--draft-model)",
         note="the roofline is that of the target's step" if context.draft else None,
-        roofline=_limit(context, 1, 0) if context.draft else None,
+        roofline=check_limit(context, 1, 0) if context.draft else None,
     )
 
 
@@ -317,55 +335,6 @@ def _repetition(context: ProbeContext) -> None:
         n=len(recorded) or None,
         reason=None if share is not None else ("outputs are shorter than 4 tokens" if recorded else missing),
     )
-
-
-def _verify_cost(context: ProbeContext) -> None:
-    """T(B, k + 1) / T(B, 1): a speculative step at that batch must emit more tokens a row than that."""
-    sweep, k = context.sweep, context.settings.num_speculative_tokens
-    known = (1, k) in sweep.verify
-    interval = median_interval(sweep.verify[1, k]) if known else None
-    context.found.add(
-        "latency.ngram_breakeven",
-        f"tokens a step that checking {k} drafted tokens must emit to pay at batch 1",
-        sweep.verify_ratio(1, k) if known else None,
-        "tokens",
-        Basis.MEASURED,
-        interval=interval,
-        n=len(sweep.verify[1, k]) if known else None,
-        direction="lower",
-        reason=None if known else "the context is too short",
-        note="drafting itself counted as free" if known else None,
-        roofline=_limit(context, 1, k) if known else None,
-    )
-    lines = []
-    for point in sweep.decode:
-        lengths = [k for batch, k in sorted(sweep.verify) if batch == point.batch]
-        ratios = [sweep.verify_ratio(point.batch, k) for k in lengths]
-        if lengths:
-            limits = [_limit(context, point.batch, k) for k in lengths]
-            lines.append(Line(name=f"batch {point.batch}", x=[float(k) for k in lengths], y=[*ratios], roofline=limits))
-    if lines:
-        context.found.series.append(
-            Series(
-                id="latency.verify_cost",
-                question=Question.TOKEN_LATENCY,
-                title="Cost of checking drafted tokens, by batch size",
-                kind="line",
-                x_label="drafted tokens a row",
-                x_unit="tokens",
-                y_label="step time over a plain step",
-                y_unit="ratio",
-                lines=lines,
-            )
-        )
-
-
-def _limit(context: ProbeContext, batch: int, drafted: int) -> Roofline:
-    """The roofline of a step that checks so many drafted tokens of each row."""
-    point = context.sweep.decode_at(batch)
-    seconds = point.median * (context.sweep.verify_ratio(batch, drafted) if drafted else 1.0)
-    tokens = batch * (drafted + 1)
-    return roofline(context, [Work(seconds, tokens, tokens, batch, batch * point.context)])
 
 
 def _charts(context: ProbeContext) -> None:

@@ -1,7 +1,9 @@
 """Distillation, sized and not done: which smaller model of the same family would meet the limit or fit.
 
 With L layers of hidden size H the layers' parameters grow with L and with H squared, embeddings and head with H. A step
-is taken to be as much shorter as fewer parameters are read and multiplied, whatever part of the step that is.
+is taken to be as much shorter as fewer parameters are read and multiplied, whatever part of the step that is. Only what
+decode steps take is sized: where they alone are within the limit, prompts beside them stretch the time per token, and
+a smaller model is not the remedy.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from inferdoc.evidence import Basis
 from inferdoc.models import ModelSpec
 from inferdoc.probes.context import Collector, ProbeContext
+from inferdoc.probes.objective import per_token
 
 ELSEWHERE = "its training, and its quality after it, have to be measured elsewhere"
 _HEADS_ROUND = 64
@@ -41,21 +44,34 @@ def shape(spec: ModelSpec, parameters: float) -> Student | None:
 
 
 def size(context: ProbeContext) -> None:
-    """The student whose decode step at full batch is within the TPOT limit, by the step times fitted here."""
-    limits = [slo.limit for slo in context.settings.slo if slo.metric.startswith(("tpot", "itl"))]
-    if not limits:
-        _record(context.found, None, "no SLO on TPOT was given")
-        return
+    """The student whose decode step at full batch is within the limit, by the step times fitted here."""
+    limits = [slo.limit for slo in context.settings.slo if per_token(slo)]
     full = context.sweep.decode[-1]
     step = context.sweep.times.seconds(
         prefill_tokens=0, decode_rows=full.batch, context_tokens=full.batch * full.context
     )
-    share = min(1.0, min(limits) / step)
+    no_limit = None if limits else "no SLO on the time per token was given"
+    context.found.add(
+        "fit.step_share",
+        f"decode step of {full.batch} requests, no prompt beside them, over the limit on the time per token",
+        step / min(limits) if limits else None,
+        "ratio",
+        Basis.MODELLED,
+        exact=True,
+        direction="lower",
+        reason=no_limit,
+        note=f"step times modelled, hold-out error {context.sweep.times.relative_error:.0%}" if limits else None,
+    )
+    if no_limit or step <= min(limits):
+        within = "decode steps alone are within the limit: a smaller model is not what it takes"
+        _record(context.found, None, no_limit or within)
+        return
     note = (
         f"a decode step of {full.batch} requests takes {step * 1e3:.3g} ms (modelled, hold-out error "
-        f"{context.sweep.times.relative_error:.0%}) and the limit is {min(limits) * 1e3:.3g} ms; {ELSEWHERE}"
+        f"{context.sweep.times.relative_error:.0%}) and the limit is {min(limits) * 1e3:.3g} ms; a step is taken to "
+        f"shorten as the parameters do; {ELSEWHERE}"
     )
-    student = shape(context.spec, context.spec.parameters * share)
+    student = shape(context.spec, context.spec.parameters * min(limits) / step)
     _record(context.found, student, "not even one layer beside the embeddings would meet the limit", note, context.spec)
 
 

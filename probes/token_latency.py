@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inferdoc.evidence import Basis, Line, Quantity, Question, Roofline, Series
+from inferdoc.evidence import Basis, Line, Question, Roofline, Series
 from inferdoc.probes import kernels, speculation
 from inferdoc.probes.context import ProbeContext
+from inferdoc.probes.objective import observe_objective, per_token
 from inferdoc.probes.paired import Pair
 from inferdoc.probes.roofline import NO_MBU, NO_RATE, Work, roofline
 from inferdoc.probes.sweep import SweepPoint
@@ -24,32 +25,17 @@ def observe(context: ProbeContext) -> None:
     first, last = sweep.decode[0], sweep.decode[-1]
     _tpot(context, "latency.tpot_b1", f"TPOT at batch 1, {first.context:,} tokens of context", first)
     _tpot(context, "latency.tpot_full_batch", f"TPOT of decodes alone at batch {last.batch}", last)
-    limits = [slo.limit for slo in context.settings.slo if slo.metric.startswith("tpot")]
-    no_slo = "no SLO on TPOT was given"
-    at_load = _tpot_at_load(context)
-    share = at_load.value / min(limits) if limits and at_load.value else None
-    found.add(
-        "latency.slo_share",
-        "TPOT at the open-loop load over its limit",
-        share,
-        "ratio",
-        Basis.MEASURED,
-        interval=(at_load.interval.low / min(limits), at_load.interval.high / min(limits))
-        if share and at_load.interval
-        else None,
-        direction="lower",
-        reason=None if share else (at_load.reason if limits else no_slo),
-        roofline=at_load.roofline,
-    )
+    observe_objective(context)
+    limits = [slo.limit for slo in context.settings.slo if per_token(slo)]
     within = [point.batch for point in sweep.decode if limits and point.median <= min(limits)]
     found.add(
         "latency.batch_in_slo",
-        "largest measured batch whose decodes alone are within the TPOT limit",
+        "largest measured batch whose decodes alone are within the limit on the time per token",
         float(max(within, default=0)) if limits else None,
         "requests",
         Basis.MEASURED,
         exact=True,
-        reason=None if limits else no_slo,
+        reason=None if limits else "no SLO on the time per token was given",
     )
     scheduling = sum(step.schedule_s for step in sweep.steps) / sum(step.duration_s for step in sweep.steps)
     found.add(
@@ -139,29 +125,6 @@ def _tpot(context: ProbeContext, id: str, label: str, point: SweepPoint) -> None
         direction="lower",
         roofline=_limit(context, point),
     )
-
-
-def _tpot_at_load(context: ProbeContext) -> Quantity:
-    """Median TPOT in the open-loop runs of the base configuration: whichever pair has one as an arm."""
-    arms = (("prefix_caching.open", "off"), ("continuous_batching.open", "on"))
-    estimates = [q for id, arm in arms if (q := context.found.lookup(f"{id}.tpot_p50.{arm}")) and q.value is not None]
-    known = estimates[0] if estimates else None
-    interval = known.interval if known else None
-    comparison = context.found.comparisons[known.id.rpartition(".tpot_p50.")[0]] if known else None
-    fraction = comparison.roofline_fraction if comparison else None
-    context.found.add(
-        "latency.tpot_at_load",
-        "TPOT at the open-loop load, median",
-        known.value if known else None,
-        "s",
-        Basis.MEASURED,
-        interval=(interval.low, interval.high) if interval else None,
-        n=known.n if known else None,
-        direction="lower",
-        reason=None if known else "no open-loop run was made",
-        roofline=fraction.roofline if fraction else None,
-    )
-    return context.found.quantities["latency.tpot_at_load"]
 
 
 def _line(context: ProbeContext, name: str, points: Sequence[SweepPoint]) -> Line:

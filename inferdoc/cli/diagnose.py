@@ -105,7 +105,7 @@ def diagnose(
             "the embedded model."
         ),
     ] = None,
-    num_speculative_tokens: Annotated[int, typer.Option(min=1, help="Tokens drafted at each step.")] = 4,
+    num_speculative_tokens: Annotated[int, typer.Option(min=1, max=64, help="Tokens drafted at each step.")] = 4,
     max_quality_loss: Annotated[
         str | None,
         typer.Option(

@@ -8,6 +8,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from inferdoc.errors import MeasurementError
+
 LARGEST = 448.0
 
 
@@ -34,5 +36,10 @@ def scale_for(largest: float) -> float:
     """The smallest power of two with which `largest` takes at most half of the range: larger values may come.
 
     A margin costs no precision in a floating-point type, and a power of two makes scaling exact.
+
+    Raises:
+        MeasurementError: it is no finite number: the model's type overflowed before.
     """
+    if not math.isfinite(largest):
+        raise MeasurementError("keys or values of the calibration text are not finite: the model's own type overflows")
     return float(2.0 ** math.ceil(math.log2(max(largest, 1e-12) * 2 / LARGEST)))

@@ -8,8 +8,9 @@ Outside: what the process holds beside the framework's tensors (CUDA context, li
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from inferdoc.engine.request import Request
 from inferdoc.engine.runner import ModelRunner
 from inferdoc.engine.scheduler import Batch, Row
 from inferdoc.engine.silent import silent_stderr
+from inferdoc.engine.spec_decode.proposal import Draft
 
 _HEADROOM = 0.02
 """Share of a card's budget that the pool leaves alone: torch's allocator rounds up and fragments."""
@@ -40,6 +42,8 @@ class LargestStep:
     """Rows, the decodes included."""
     decode_context: int
     block_size: int
+    drafted: int = 0
+    """Tokens that a decode checks beside its own, where drafts are run: each has a row of logits."""
 
     def batch(self, vocabulary: int, blocks: int) -> Batch:
         """The step on a pool of `blocks`: the sequences share them, since only sizes matter here."""
@@ -54,6 +58,17 @@ class LargestStep:
             left -= computed
         return Batch(rows, self.block_size)
 
+    def checks(self, vocabulary: int, blocks: int) -> Batch | None:
+        """A full batch of decodes that all check a whole draft, on such a pool; ``None`` where no drafts are run."""
+        if not self.drafted:
+            return None
+        length, rows = max(self.decode_context, self.drafted + 2), []
+        for _ in range(self.sequences):
+            row = self._row(length, self.drafted + 1, vocabulary, blocks)
+            draft = Draft(row.request.tokens[length - self.drafted : length].tolist())
+            rows.append(Row(row.request, self.drafted + 1, samples=True, draft=draft))
+        return Batch(rows, self.block_size, drafted=self.drafted * self.sequences)
+
     def _row(self, length: int, computed: int, vocabulary: int, blocks: int) -> Row:
         request = Request(0, [i % vocabulary for i in range(length)], output_length=1)
         request.num_computed = length - computed
@@ -66,9 +81,9 @@ class MemoryProfile:
     """Bytes; ``None`` where the platform does not tell."""
 
     activation_peak: int | None
-    """Above weights and pool, during the largest step, logits and sampler included."""
+    """Above weights and pool, during the step that takes most, logits and sampler included."""
     logits: int
-    """Part of `activation_peak`: one row for each sequence that samples."""
+    """Part of `activation_peak`: one row for each sequence that samples, and for each drafted token that is checked."""
     outside_framework: int | None
     step: LargestStep
 
@@ -158,31 +173,42 @@ def foreign_note(before: Reading, after: Reading, budget: int) -> str | None:
 def profile(
     runner: ModelRunner, step: LargestStep, *, device: Device, before_load: Reading, weight_bytes: int, vocabulary: int
 ) -> MemoryProfile:
-    """Run the largest step and read the peak. The runner's pool must hold the step's tokens.
+    """Run the largest step, and the one that checks most drafted tokens, and read the higher peak.
 
-    On CUDA the framework's own counters give the activations, and free memory since before the load, less what the
-    framework reserved, gives what is outside it. On a CPU the profiler's log of allocations gives the activations, and
-    the process's resident set the rest.
+    The runner's pool must hold the step's tokens. On CUDA the framework's own counters give the activations, and free
+    memory since before the load, less what the framework reserved, gives what is outside it. On a CPU the profiler's
+    log of allocations gives the activations, and the process's resident set the rest.
     """
-    batch = step.batch(vocabulary, runner.kv_tokens // step.block_size)
-    logits = sum(row.samples for row in batch.rows) * vocabulary * runner.dtype.itemsize
+    blocks = runner.kv_tokens // step.block_size
+    batch, checks = step.batch(vocabulary, blocks), step.checks(vocabulary, blocks)
+    resident = _resident_bytes() if device.kind == "cpu" else None
+    peaks = [(_peak(runner, partial(runner.execute, batch)), sum(row.samples for row in batch.rows))]
+    if checks is not None:
+        peaks.append((_peak(runner, partial(runner.verify, checks)), sum(1 + row.drafted for row in checks.rows)))
+    peak, rows = max(peaks, key=lambda found: found[0] or 0)
     if device.kind == "cuda":
+        # The allocator keeps what the steps needed; given back, free memory says what others may take.
+        torch.cuda.empty_cache()
+        outside = before_load.unexplained(Reading.now(device))
+    else:
+        outside = None if resident is None else resident - weight_bytes
+    logits = rows * vocabulary * runner.dtype.itemsize
+    return MemoryProfile(peak, logits, None if outside is None else max(0, outside), step)
+
+
+def _peak(runner: ModelRunner, run: Callable[[], object]) -> int | None:
+    """Bytes above what is allocated before, at the highest moment of `run`."""
+    if runner.device.type == "cuda":
         torch.cuda.synchronize(runner.device)
         torch.cuda.reset_peak_memory_stats(runner.device)
         before = torch.cuda.memory_allocated(runner.device)
-        runner.execute(batch)
+        run()
         torch.cuda.synchronize(runner.device)
-        peak = torch.cuda.max_memory_allocated(runner.device) - before
-        # The allocator keeps what the step needed; given back, free memory says what others may take.
-        torch.cuda.empty_cache()
-        outside = before_load.unexplained(Reading.now(device))
-        return MemoryProfile(peak, logits, None if outside is None else max(0, outside), step)
-    resident = _resident_bytes()
+        return torch.cuda.max_memory_allocated(runner.device) - before
     activities = [torch.profiler.ProfilerActivity.CPU]
     with silent_stderr(), torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
-        runner.execute(batch)
-    rest = None if resident is None else max(0, resident - weight_bytes)
-    return MemoryProfile(_peak_allocation(profiler), logits, rest, step)
+        run()
+    return _peak_allocation(profiler)
 
 
 def _peak_allocation(profiler: torch.profiler.profile) -> int | None:

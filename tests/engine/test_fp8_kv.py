@@ -21,6 +21,7 @@ from inferdoc.engine.engine import Engine
 from inferdoc.engine.request import Request
 from inferdoc.engine.runner import ModelRunner
 from inferdoc.engine.scheduler import Batch, Row
+from inferdoc.errors import MeasurementError
 
 CPU = torch.device("cpu")
 BACKENDS = ["torch"] + (["cpu"] if why_unavailable(torch.float32, CPU) is None else [])
@@ -102,6 +103,12 @@ def test_a_scale_is_the_smallest_power_of_two_that_leaves_half_the_range(largest
     assert math.log2(scale) == int(math.log2(scale))
     assert largest / scale <= LARGEST / 2 < 2 * largest / scale
     assert scale_for(0.0) > 0
+
+
+@pytest.mark.parametrize("largest", [float("inf"), float("nan")])
+def test_what_overflowed_before_has_no_scale(largest: float) -> None:
+    with pytest.raises(MeasurementError, match="not finite"):
+        scale_for(largest)
 
 
 def attention(query: np.ndarray, keys: np.ndarray, values: np.ndarray, spec: LayerSpec) -> np.ndarray:

@@ -79,6 +79,23 @@ def test_the_profile_holds_the_logits_of_every_row_that_can_sample(runner: Model
     assert one.outside_framework is not None
 
 
+def test_the_profile_holds_the_logits_of_every_drafted_token_that_is_checked(runner: ModelRunner) -> None:
+    plain = replace(STEP, sequences=8)
+    (none, some), row = (run_profile(runner, replace(plain, drafted=k)) for k in (0, 12)), 4096 * 4
+    assert (none.logits, some.logits) == (8 * row, 8 * 13 * row)
+    assert none.activation_peak is not None
+    assert some.activation_peak is not None
+    assert some.activation_peak - none.activation_peak > 60 * row
+
+
+def test_the_step_that_checks_drafts_has_a_full_batch_of_whole_drafts() -> None:
+    checks = replace(STEP, drafted=5).checks(vocabulary=32, blocks=4)
+    assert checks is not None
+    assert [(row.num_tokens, row.drafted, row.end) for row in checks.rows] == [(6, 5, 50)] * 4
+    assert all(list(row.draft.tokens) == row.request.tokens[45:50].tolist() for row in checks.rows if row.draft)
+    assert STEP.checks(vocabulary=32, blocks=4) is None
+
+
 def test_terms_and_remainder_add_up_to_the_budget() -> None:
     terms = MemoryTerms(budget=80 * GIB, weights=16 * GIB, profile=PROFILE, graphs=GIB, kv_pool=50 * GIB)
     parts = (terms.weights, PROFILE.activation_peak, terms.graphs, PROFILE.outside_framework, terms.kv_pool, terms.left)

@@ -12,7 +12,7 @@ from inferdoc.engine.request import Request
 from inferdoc.engine.scheduler import Batch
 from inferdoc.engine.spec_decode.config import SpeculativeConfig
 from inferdoc.engine.spec_decode.proposal import Draft, DraftCounts, wanted
-from inferdoc.engine.spec_decode.replay import Acceptance, Places, model_places, ngram_places, walk, walk_all
+from inferdoc.engine.spec_decode.replay import Acceptance, Places, Replay, model_places, ngram_places, walk
 
 TOKENS = st.integers(0, 3)
 OUTPUTS = st.lists(TOKENS, min_size=1, max_size=30)
@@ -58,7 +58,7 @@ def test_alpha_is_not_accepted_over_drafted():
 
 
 def test_one_token_is_no_decode_step_and_nothing_is_known_of_it():
-    seen = walk_all([ngrams([1, 2], [3]), model_places([])], 4)
+    seen = Replay.of([ngrams([1, 2], [3]), model_places([])], [4]).by_k[4]
     assert seen == Acceptance()
     assert (seen.alpha, seen.tokens_per_step, seen.rates()) == (None, None, ())
 

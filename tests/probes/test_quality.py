@@ -84,6 +84,7 @@ def make_context(
     trained: bool = True,
     tokenizer: Any = None,
     quantization: str | None = None,
+    dequantized_from: str | None = None,
     left_s: Iterator[float] | None = None,
     trace: Any = None,
     seed: int = 0,
@@ -98,7 +99,12 @@ def make_context(
         Context(
             runner=runner,
             spec=SimpleNamespace(name="tiny", vocab_size=vocabulary, quantization=quantization),
-            loaded=SimpleNamespace(trained=trained, tokenizer=tokenizer, dtype="float32"),
+            loaded=SimpleNamespace(
+                trained=trained,
+                tokenizer=tokenizer,
+                dtype="float32",
+                model=SimpleNamespace(config=SimpleNamespace(), quantized_by=dequantized_from),
+            ),
             found=Collector(),
             settings=Settings(seed=seed),
             device=find_device("cpu"),
@@ -491,6 +497,9 @@ def test_a_quantized_base_understates_the_loss(tiny, random_texts):
     assert result.understated
     assert result.base == "tiny in float32, quantized as awq (4 bits)"
     assert result.notes[-1].startswith("understated: ")
+    expanded = make_context(context.runner, dequantized_from="gguf")
+    assert measure_quality(expanded, BASE, INT8, "int8", random_texts).base == "tiny in float32, quantized as gguf"
+    assert expanded.found.quality["int8"].understated
     plain = measure_quality(make_context(context.runner), BASE, INT8, "int8", random_texts)
     assert not plain.understated
     assert plain.base == "tiny in float32"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ from inferdoc.probes.context import Collector, LoadedDraft, ProbeContext, Settin
 from inferdoc.probes.paired import compare
 from inferdoc.probes.plan import make_plan, set_slice
 from inferdoc.probes.sweep import Sweep, SweepPoint
+from inferdoc.probes.verify_cost import observe_stated_acceptance
 from inferdoc.progress import Progress
 from inferdoc.simulator import StepTimes
 
@@ -370,3 +372,44 @@ def test_a_draft_of_another_vocabulary_or_size_is_refused(pair_context: ProbeCon
         refuse_drafting(draft.loaded, target)
     with pytest.raises(InputError, match="--draft-model none"):
         check_draft(draft.loaded, 10**9, "torch")
+
+
+def test_acceptance_of_a_sample_has_an_interval_and_that_of_all_requests_is_exact() -> None:
+    outputs = [[7, 8, 9] * n for n in range(2, 10)]
+    places = [acceptance.ngram_places([7, 8, 9], output, shortest=2, longest=4, most=2) for output in outputs]
+    for sampled in (True, False):
+        context = make_context(replays={"ngram": Replay.of(places, [2], sampled=sampled)}, draft=None)
+        speculation._acceptance(context, "ngram")
+        found = context.found.quantities["latency.ngram_tokens_per_step"]
+        assert found.exact is not sampled
+        assert found.value == sum(len(output) - 1 for output in outputs) / context.replays["ngram"].by_k[2].steps
+        if not sampled:
+            assert found.interval is None
+            continue
+        assert found.interval is not None
+        # Delete-one jackknife by hand: each request left out in turn, on the log scale.
+        each = [(one.emitted, one.steps) for one in context.replays["ngram"].each[2]]
+        without = [math.log(sum(e for e, _ in rest) / sum(s for _, s in rest)) for rest in _all_but_one(each)]
+        spread = math.sqrt(7 / 8 * sum((w - sum(without) / 8) ** 2 for w in without))
+        assert math.log(found.interval.high / found.value) == pytest.approx(2.3646 * spread, rel=1e-4)  # t, 7 degrees
+
+
+def _all_but_one(each: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    return [each[:i] + each[i + 1 :] for i in range(len(each))]
+
+
+def test_a_sample_of_few_requests_decides_nothing() -> None:
+    places = [acceptance.ngram_places([7, 8, 9], [7, 8, 9, 7, 8], shortest=2, longest=4, most=2)] * 3
+    context = make_context(replays={"ngram": Replay.of(places, [2], sampled=True)}, draft=None)
+    speculation._acceptance(context, "ngram")
+    found = context.found.quantities["latency.ngram_tokens_per_step"]
+    assert (found.exact, found.interval) == (False, None)
+
+
+def test_the_speed_up_by_a_stated_acceptance_is_the_geometric_sum_over_the_check() -> None:
+    context = make_context()
+    observe_stated_acceptance(context)
+    chart = next(series for series in context.found.series if series.id == "latency.stated_acceptance")
+    one, four = chart.lines
+    assert one.y[5] == pytest.approx((1 + 0.5 + 0.25) / 1.2)
+    assert four.y[9] == pytest.approx((1 + 0.9 + 0.81) / 2.0)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from inferdoc.draft_model import check_draft_model
 from inferdoc.engine.request import Request
 from inferdoc.errors import InputError
 from inferdoc.evidence import Slo
@@ -69,16 +70,28 @@ def test_the_limit_sets_the_student_by_the_fitted_step_time() -> None:
         "fit.student_layers": 4,
         "fit.student_hidden_size": 832,
         "fit.student_cost": pytest.approx(640_000 / 1_408_000),
+        "fit.step_share": pytest.approx(2.0),
     }
     note = context.found.quantities["fit.student_parameters"].note or ""
     assert "10 ms" in note
     assert "measured elsewhere" in note
 
 
+def test_a_limit_that_decode_steps_alone_meet_asks_for_no_student() -> None:
+    context = make_context(0.012)
+    size(context)
+    student = context.found.quantities["fit.student_parameters"]
+    assert (student.value, student.reason) == (
+        None,
+        "decode steps alone are within the limit: a smaller model is not what it takes",
+    )
+    assert context.found.quantities["fit.step_share"].value == pytest.approx(10 / 12)
+
+
 def test_without_a_limit_there_is_no_size() -> None:
     context = make_context(None)
     size(context)
-    assert {q.reason for q in context.found.quantities.values()} == {"no SLO on TPOT was given"}
+    assert {q.reason for q in context.found.quantities.values()} == {"no SLO on the time per token was given"}
 
 
 def test_what_does_not_fit_is_sized_to_the_budget() -> None:
@@ -109,3 +122,24 @@ def test_a_student_is_measured_on_its_own_pool_and_the_models_comes_back(prepare
     assert [line.name for line in context.found.series[-1].lines] == ["model", "student"]
     run = context.engine(context.base).run([Request(0, list(range(20)), 4)])  # the pool is there again
     assert len(run.requests[0].output) == 4
+
+
+def test_a_student_whose_weights_leave_no_room_is_not_measured_and_says_why(prepared: ProbeContext) -> None:
+    options = Options(device="cpu", student=str(embedded_draft_path()))
+    # What the model's pool gives way to is less than the student's weights.
+    memory = replace(prepared.memory, budget=prepared.memory.taken + 1000, kv_pool=1000)
+    context = replace(prepared, found=Collector(), deadline=time.perf_counter() + 600, memory=memory)
+    measure_student(options, context, Progress())
+    found = context.found.quantities
+    for id in ("student.cost", "student.tpot_full_batch", "student.perplexity_ratio"):
+        assert found[id].value is None
+        assert "leave no room for a sequence" in (found[id].reason or "")
+    assert found["student.weights_bytes"].value
+
+
+def test_a_draft_model_that_is_not_there_or_is_larger_is_refused_before_anything_is_loaded() -> None:
+    with pytest.raises(InputError, match="nowhere"):
+        check_draft_model(Options(draft_model="/nowhere/at-all"))
+    swapped = Options(model=str(embedded_draft_path()), draft_model=Options().model_location)
+    with pytest.raises(InputError, match="are the two swapped"):
+        check_draft_model(swapped)

@@ -26,7 +26,7 @@ QUANTITIES = {
     "kv_headroom devices_needed weights_int8_bytes weights_int4_bytes kv_fp8_bytes_per_token student_parameters "
     "int8_weight_saving kv_fp8_saving logits_bytes graphs_bytes kv_pool_bytes memory_left_bytes quantization_scheme "
     "frees_quantization_bytes buys_quantization_requests frees_kv_quantization_bytes buys_kv_quantization_requests "
-    "frees_sparsity_bytes buys_sparsity_requests student_layers student_hidden_size student_cost "
+    "frees_sparsity_bytes buys_sparsity_requests student_layers student_hidden_size student_cost step_share draft_takes_tokens "
     "plan_weights_bytes plan_activation_bytes plan_outside_bytes plan_kv_tokens kv_headroom_p50 more_kv_quantization",
     "quality": " ".join(
         f"{technique}.{figure}"

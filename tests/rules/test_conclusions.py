@@ -192,6 +192,20 @@ CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
     ("distillation", "no objective", lambda m: m.fits(), NOT_NEEDED, "No per-token objective"),
     ("distillation", "met", known({"latency.slo_share": 0.6}, TPOT), NOT_NEEDED, "60% of the objective"),
     ("distillation", "missed", known({"latency.slo_share": 1.6}, TPOT), NOT_MEASURED, "quality measured, elsewhere"),
+    (
+        "distillation",
+        "missed by prompts that join",
+        known({"latency.slo_share": 1.6, "fit.step_share": 0.8}, TPOT),
+        NOT_NEEDED,
+        "a decode step of a full batch takes 80% of it",
+    ),
+    (
+        "distillation",
+        "missed by decode steps",
+        known({"latency.slo_share": 1.6, "fit.step_share": 1.2}, TPOT),
+        NOT_MEASURED,
+        "quality measured, elsewhere",
+    ),
     # question 2
     ("prefix-caching", "both gain", gains("prefix_caching", UP, UP), RECOMMENDED, "1.80x [1.60..2.00], 6 pairs"),
     (

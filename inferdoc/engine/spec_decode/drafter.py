@@ -85,8 +85,16 @@ def refuse_pair(
         raise InputError(
             f"the draft model has another vocabulary: {common:,} of the target's {len(target_tokens):,} tokens have "
             f"the same id in it ({common / max(1, len(target_tokens)):.1%}; the draft has {len(draft_tokens):,}); "
-            "use a draft of the target's family, or method 'ngram'"
+            "use a draft of the target's family, or --draft-model none"
         )
+    refuse_larger(target_parameters, draft_parameters)
+
+
+def refuse_larger(target_parameters: int, draft_parameters: int) -> None:
+    """
+    Raises:
+        InputError: the draft has more parameters than the target.
+    """
     if draft_parameters > target_parameters:
         raise InputError(
             f"the draft model has {draft_parameters:,} parameters and the target {target_parameters:,}: drafting would "

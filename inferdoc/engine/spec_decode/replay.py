@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from inferdoc.engine.spec_decode.acceptance import estimate_alpha
 from inferdoc.engine.spec_decode.ngram import NgramIndex
@@ -103,10 +104,6 @@ def walk(places: Places, k: int) -> Acceptance:
     return Acceptance(DraftCounts.of(drafts), len(drafts), max(0, count - 1))
 
 
-def walk_all(outputs: Iterable[Places], k: int) -> Acceptance:
-    return sum((walk(places, k) for places in outputs), Acceptance())
-
-
 @dataclass(frozen=True)
 class Replay:
     """Acceptance of one drafter on the outputs of a trace."""
@@ -120,3 +117,14 @@ class Replay:
     """Seconds of one lookup for one request; 0 for a draft model, whose steps are timed apart."""
     reason: str | None = None
     """Why there is nothing."""
+    each: dict[int, list[Acceptance]] = field(default_factory=dict)
+    """By drafted tokens a step, request by request."""
+    sampled: bool = False
+    """The requests stand for others whose outputs were not replayed."""
+
+    @classmethod
+    def of(cls, outputs: Sequence[Places], lengths: Iterable[int], **others: Any) -> Replay:
+        """Replay outputs with each number of drafted tokens a step."""
+        each = {k: [walk(places, k) for places in outputs] for k in lengths}
+        by_k = {k: sum(found, Acceptance()) for k, found in each.items()}
+        return cls(by_k, len(outputs), each=each, **others)
