@@ -8,6 +8,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from inferdoc.evidence import Basis
 from inferdoc.models.listing import PlanEntry, PlanReport
 from inferdoc.models.planning import Plan
 from inferdoc.models.splitting import Split
@@ -42,10 +43,10 @@ def print_plans(report: PlanReport, console: Console | None = None) -> None:
 
 
 def split_text(split: Split) -> str:
-    """``1``, ``4 TP4``, ``16 TP8 × PP2``."""
+    """``1``, ``4 TP4``, ``16 TP8 × PP2``, ``8 TP8 EP``."""
     ways = [("TP", split.tensor_parallel), ("PP", split.pipeline_parallel)]
     named = " × ".join(f"{name}{ranks}" for name, ranks in ways if ranks > 1)
-    return f"{split.gpus} {named}".strip()
+    return f"{split.gpus} {named}".strip() + (" EP" if split.needs else "")
 
 
 class _PlanScreen(Screen):
@@ -74,7 +75,11 @@ class _PlanScreen(Screen):
     def _header(self) -> None:
         card, settings = self.report.card, self.report.settings
         share = f"{settings.gpu_memory_utilization:g} of it for weights, overhead and KV"
-        memory = f"{card.name}, {digits(card.memory_bytes / _GIB)} GiB ({card.memory_source}), {share}"
+        told = card.memory_source
+        if card.basis is Basis.SPEC:
+            kind = "from the spec sheet" if told == card.source else "as others report it"
+            told = f"{kind}, not measured here: {told}"
+        memory = f"{card.name}, {digits(card.memory_bytes / _GIB)} GiB ({told}), {share}"
         sequences = "one sequence" if settings.batch == 1 else f"{settings.batch:,} sequences"
         asked = [
             f"{sequences} of {settings.context_tokens:,} tokens",
@@ -136,8 +141,9 @@ class _PlanScreen(Screen):
         on = "the fewest cards that hold it" if gpus is None else f"{gpus} card{'s' if gpus > 1 else ''}"
         self.line(
             "    ",
-            "KV: of a sequence, what grows with its length + w what sliding windows keep + f fixed state; cards: the "
-            f"fewest that hold it, with as much TP as fits; KV tokens and batch: on {on}; ~ estimated by formula",
+            "KV: of a sequence, what grows with its length + i index keys + w what sliding windows keep + f fixed "
+            "state; cards: the fewest that hold it, with as much TP as fits; KV tokens and batch: on "
+            f"{on}; ~ estimated by formula, or with sizes that are defaults",
             style="dim",
         )
 
@@ -145,7 +151,7 @@ class _PlanScreen(Screen):
         if plan is None or plan.split is None:
             return
         of = plan.split.gpus
-        self.heading("SPLITS", f"  of {of} card{'s' if of > 1 else ''}, most tensor parallelism first")
+        self.heading("SPLITS", f"  of {of} card{'s' if of > 1 else ''}, most tensor parallelism first, EP last")
         for split in plan.splits[:_SPLITS] or [plan.split]:
             overhead = split.activation_bytes + split.outside_bytes
             room = "free for KV" if split.kv_free_bytes >= 0 else "lacking"
@@ -153,10 +159,17 @@ class _PlanScreen(Screen):
                 f"  {self.safe(split_text(split))}  ",
                 f"weights {digits(split.weight_bytes / _GIB)}, overhead {digits(overhead / _GIB)} (modelled), "
                 f"{digits(abs(split.kv_free_bytes) / _GIB)} GiB {room}: {split.kv_tokens:,} tokens, "
-                f"batch {split.largest_batch:,}" + ("" if split.fits else "; does not fit"),
+                f"batch {split.largest_batch:,}"
+                + ("" if split.fits else "; does not fit")
+                + (f"; needs {split.needs}" if split.needs else ""),
             )
 
 
 def _kv(plan: Plan) -> str:
-    parts = [(plan.kv.growing_bytes, ""), (plan.kv.windowed_bytes, "w"), (plan.kv.fixed_bytes, "f")]
+    parts = [
+        (plan.kv.growing_bytes, ""),
+        (plan.kv.index_bytes, "i"),
+        (plan.kv.windowed_bytes, "w"),
+        (plan.kv.fixed_bytes, "f"),
+    ]
     return "+".join(f"{digits(size / _MIB)}{mark}" for size, mark in parts if size) or "0"

@@ -15,7 +15,10 @@ _MIB = 2**20
 
 
 class CardSpec(Contract):
-    """One card. Rates are dense peaks; ``None``: the card has no such units, or no source states the number."""
+    """One card. Rates are dense peaks; ``None``: the card has no such units, or no source states the number.
+
+    source: the vendor's sheet; where its rates were not read again there, it says so. No size rests on a rate.
+    """
 
     id: str
     name: str
@@ -82,6 +85,7 @@ def _entries() -> dict[str, dict[str, Any]]:
 def _read(id: str, entry: dict[str, Any]) -> CardSpec:
     stated = float(entry["memory_gb"])
     counted = entry.get("memory_mib")
+    unread = " (the rates are to be found there and were not read again)" if entry.get("rates_unread") else ""
 
     def rate(key: str, unit: float) -> float | None:
         value = entry.get(key)
@@ -91,13 +95,13 @@ def _read(id: str, entry: dict[str, Any]) -> CardSpec:
         id=id,
         name=entry["name"],
         memory_bytes=counted * _MIB if counted else int(stated * 1e9),
-        memory_source=entry["memory_source"] if counted else entry["source"],
+        memory_source=entry["memory_source"] if counted else entry["source"] + unread,
         memory_stated_gb=stated,
         bandwidth_bytes_per_s=rate("bandwidth_gb_s", 1e9),
         bf16_flop_per_s=rate("bf16_tflops", 1e12),
         fp8_flop_per_s=rate("fp8_tflops", 1e12),
         int8_op_per_s=rate("int8_tops", 1e12),
-        source=entry["source"],
+        source=entry["source"] + unread,
     )
 
 

@@ -201,7 +201,9 @@ def _parse(path: Path) -> Mapping[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ModelError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise ModelError(f"{path}: cannot be read: it is nested too deeply") from None
+    except (OSError, ValueError) as error:
         raise ModelError(f"{path}: cannot be read: {error}") from None
     if not isinstance(config, Mapping):
         raise ModelError(f"{path}: a JSON object is needed, this is {type(config).__name__}")

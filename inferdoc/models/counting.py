@@ -6,14 +6,14 @@ Elsewhere a formula for the decoder shape that the file describes, and the count
 
 from __future__ import annotations
 
-import math
 import re
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from inferdoc.errors import ModelError
-from inferdoc.models.fields import Fields
+from inferdoc.models.fields import Fields, in_short, shown
 from inferdoc.models.layers import LayerSpec
 from inferdoc.models.quantization import Scheme
 from inferdoc.models.quiet import silence
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _OTHER_SENSES = re.compile(r"(^|\.)(vision\w*|visual|audio\w*|multi_modal_projector|embed_vision|embed_audio)(\.|$)")
 ROUTER = re.compile(r"(^|\.)(gate|router|shared_expert_gate)(\.|$)")
 _EXPERT = re.compile(r"(^|\.)experts(\.|$)")
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_MOST_MULTIPLE = 1_000
 _PICKED = ("num_experts_per_tok", "experts_per_token", "top_k_experts", "moe_topk")
 
 
@@ -35,17 +36,19 @@ class ParameterCount:
 
     total: all that is in memory, every expert included. vision: towers for other inputs than text, part of `total`.
     experts: in routed experts. linear: in matrices that a quantization recipe covers (no embeddings, head, norms,
-    routers, vision). covered: in matrices that the checkpoint's own scheme covers. head: in an untied output head.
+    routers, vision). covered: in matrices that the checkpoint's own scheme covers, by bits of a weight.
+    note: what the count leaves out or rests on. why: what keeps the scheme from being sized.
     """
 
     total: int
     vision: int
     experts: int
     linear: int
-    covered: int
     tied: bool
     exact: bool
+    covered: Mapping[float, int] = field(default_factory=dict)
     note: str | None = None
+    why: str | None = None
 
 
 def count_parameters(
@@ -58,17 +61,18 @@ def count_parameters(
     """
     with silence():
         model = _meta_model(fields) if code is None else _meta_model_from_code(code)
-    if model is not None:
+    if not isinstance(model, str):
         counted = _count_model(model, scheme)
         if fields.model_type == "llama4":
             return replace(counted, note="the language part only: the vision tower is not counted")
         if fields.config.get("vision_config") is not None and not counted.vision:
             return replace(counted, note="the language part only: transformers does not know the vision part")
         return counted
-    return _formula(fields, layers, scheme)
+    return _formula(fields, layers, scheme, model)
 
 
-def _meta_model(fields: Fields) -> torch.nn.Module | None:
+def _meta_model(fields: Fields) -> torch.nn.Module | str:
+    """The model without memory, or why there is none."""
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
     from transformers.models.auto.modeling_auto import (
@@ -80,7 +84,8 @@ def _meta_model(fields: Fields) -> torch.nn.Module | None:
     if fields.model_type in ("llama4", "kimi_k25"):
         whole = text  # their files do not describe the vision part in full
     if _has_unknown_class(fields):
-        return None
+        return "transformers does not know this class"
+    why = fields.class_refusal or "transformers does not know this class"
     for config in (whole, text):
         if config is None:
             continue
@@ -96,13 +101,15 @@ def _meta_model(fields: Fields) -> torch.nn.Module | None:
             with torch.device("meta"):
                 model = auto.from_config(config, trust_remote_code=False)
                 model.tie_weights()
-        except Exception:
-            continue  # a class that cannot be built from this file (values of a later release): the formula counts
-        return model if isinstance(model, torch.nn.Module) else None
-    return None
+        except Exception as error:
+            # a class that cannot be built from this file (values of a later release): the formula counts
+            why = f"its class cannot be built from it: {in_short(error)}"
+            continue
+        return model if isinstance(model, torch.nn.Module) else why
+    return why
 
 
-def _meta_model_from_code(code: str) -> torch.nn.Module | None:
+def _meta_model_from_code(code: str) -> torch.nn.Module | str:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -114,7 +121,7 @@ def _meta_model_from_code(code: str) -> torch.nn.Module | None:
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(f"{code}: the code beside the weights cannot build the model: {reason}") from None
-    return model if isinstance(model, torch.nn.Module) else None
+    return model if isinstance(model, torch.nn.Module) else "the code beside the weights makes no torch module"
 
 
 def _has_unknown_class(fields: Fields) -> bool:
@@ -129,7 +136,8 @@ def _count_model(model: torch.nn.Module, scheme: Scheme | None) -> ParameterCoun
     embedding = getattr(model, "get_input_embeddings", lambda: None)()
     tied = head is not None and embedding is not None and head.weight is embedding.weight
     modules = dict(model.named_modules())
-    totals = dict.fromkeys(("total", "vision", "experts", "linear", "covered"), 0)
+    totals = dict.fromkeys(("total", "vision", "experts", "linear"), 0)
+    covered: Counter[float] = Counter()
     for name, parameter in model.named_parameters():
         owner_name, _, leaf = name.rpartition(".")
         owner = modules[owner_name]
@@ -145,20 +153,21 @@ def _count_model(model: torch.nn.Module, scheme: Scheme | None) -> ParameterCoun
         if not (matrix or stacked) or owner is head or ROUTER.search(owner_name):
             continue
         totals["linear"] += count
-        if scheme is not None and scheme.covers(owner_name, expert=expert):
-            totals["covered"] += count
+        part = scheme.part_of(owner_name, expert=expert, leaf=leaf) if scheme is not None else None
+        if part is not None and part.bits is not None:
+            covered[part.bits] += count
     return ParameterCount(
         total=totals["total"],
         vision=totals["vision"],
         experts=totals["experts"],
         linear=totals["linear"],
-        covered=totals["covered"],
         tied=tied,
         exact=True,
+        covered=covered,
     )
 
 
-def _formula(fields: Fields, layers: tuple[LayerSpec, ...], scheme: Scheme | None) -> ParameterCount:
+def _formula(fields: Fields, layers: tuple[LayerSpec, ...], scheme: Scheme | None, why: str) -> ParameterCount:
     """Count of a pre-norm decoder with rotary positions, no biases and a gated MLP (the Llama shape)."""
     hidden = fields.hidden_size
     blocks = fields.written("block_configs")
@@ -183,9 +192,16 @@ def _formula(fields: Fields, layers: tuple[LayerSpec, ...], scheme: Scheme | Non
         note = f"{fields.architecture}: estimated; its embedding is the target model's and is not counted again"
     else:
         outside = fields.vocab_size * hidden * (1 if tied else 2)
-        note = f"{fields.architecture}: transformers does not know this class; the count is an estimate by formula"
-    covered = linear if scheme is not None and not scheme.experts_only else experts if scheme is not None else 0
-    return ParameterCount(linear + norms + outside, 0, experts, linear, covered, tied, exact=False, note=note)
+        note = f"{fields.architecture}: {why}; the count is an estimate by formula"
+    if _width_given(fields) is None and not blocks:
+        note += f"; no MLP width is given: 4 × hidden size, {4 * hidden:,}, is taken"
+    count = ParameterCount(linear + norms + outside, 0, experts, linear, tied, exact=False, note=note)
+    if scheme is None or not scheme.parts:
+        return count
+    bits = scheme.parts[0].bits
+    if bits is None or not scheme.is_uniform:
+        return replace(count, why="its layers differ in bits, and without the class's names they cannot be told apart")
+    return replace(count, covered={bits: experts if scheme.experts_only else linear})
 
 
 def _mlp_width(fields: Fields, block: Any) -> tuple[int, int]:
@@ -196,22 +212,24 @@ def _mlp_width(fields: Fields, block: Any) -> tuple[int, int]:
             return 0, 1
         multiple = feed_forward.get("ffn_mult")
         if multiple:
-            if not isinstance(multiple, int | float) or not 0 < multiple < math.inf:
-                raise ModelError(f"{fields.name}: ffn_mult is {multiple!r}; a positive number is needed")
+            if not isinstance(multiple, int | float) or not 0 < multiple < _MOST_MULTIPLE:
+                raise ModelError(f"{fields.name}: ffn_mult is {shown(multiple)}; a positive number is needed")
             # two thirds of the multiple, rounded up to 256, as the published code of these files does
             exact = int(2 * multiple * fields.hidden_size / 3)
             return -(-exact // 256) * 256, 1
     copies = fields.number("num_experts", "num_local_experts", "n_routed_experts") or 1
-    width = (fields.number("moe_intermediate_size") if copies > 1 else None) or fields.number(
-        "intermediate_size", "n_inner", "ffn_dim"
-    )
+    width = (fields.number("moe_intermediate_size") if copies > 1 else None) or _width_given(fields)
     return width or 4 * fields.hidden_size, copies
+
+
+def _width_given(fields: Fields) -> int | None:
+    return fields.number("intermediate_size", "n_inner", "ffn_dim") or None
 
 
 def active_parameters(fields: Fields, count: ParameterCount) -> int:
     """Parameters that one token of text goes through: of the routed experts only those that the router picks."""
     text = count.total - count.vision
-    experts, picked = fields.number(*_EXPERTS), fields.number(*_PICKED)
+    experts, picked = fields.number(*EXPERTS), fields.number(*_PICKED)
     if not count.experts or not experts or not picked:
         return text
     return text - count.experts + count.experts * picked // experts
@@ -227,7 +245,7 @@ def step_width(fields: Fields) -> StepWidth:
     widths = [width for width in inner if isinstance(width, int)]
     dense = StepWidth(3 * hidden, 3 * max(widths, default=4 * hidden))
     picked, expert = fields.get(*_PICKED), fields.get("moe_intermediate_size", "intermediate_size")
-    if not fields.get(*_EXPERTS) or not isinstance(picked, int) or not isinstance(expert, int):
+    if not fields.get(*EXPERTS) or not isinstance(picked, int) or not isinstance(expert, int):
         return dense
     mixed = StepWidth((3 + picked) * hidden, 3 * picked * expert)
     return max(dense, mixed, key=lambda width: width.whole + width.split)

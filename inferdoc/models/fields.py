@@ -6,6 +6,8 @@ transformers class of this family. Absence is not zero and not false: a key that
 
 from __future__ import annotations
 
+import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,9 +53,42 @@ _OWN_DEFAULTS = {
 _NOT_FOR_CLASSES = ("quantization_config", "auto_map", "architectures", "model_type", "transformers_version")
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-_MOST_LAYERS = 10_000
 _HIDDEN = ("hidden_size", "n_embd", "d_model")
 _HEADS = ("num_attention_heads", "n_head", "n_heads")
+# Counts of things that a class builds one by one (a layer, an expert), in any part of the file.
+_COUNT = re.compile(r"^(?:n|num)_(?:\w+_)?(?:layers?|experts|blocks)$|(?:^|_)depth$")
+_MOST_COUNT = 10_000
+_MOST = 10**12
+_DEEPEST = 50
+# Fields of a class that decide how many parameters there are or what a sequence keeps.
+_SIZE = re.compile(
+    r"(?:^|_)(?:vocab_size|intermediate_size|ffn_dim|n_inner|heads|n_head|head_dim|rank|experts|experts_per_tok|"
+    r"d_state|state_size|d_conv|conv_kernel|expand|nope_head_dim|rope_head_dim|kernel_dim)$"
+)
+# Other names of a size, where a class may read none of them.
+_ALSO = {"head_dim": ("attention_head_dim", "kv_channels")}
+_OF_EXPERTS = re.compile(r"expert|moe")
+_DTYPE_ALIASES = {
+    "half": "float16",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "float": "float32",
+    "fp32": "float32",
+    "double": "float64",
+}
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
+
+
+def shown(value: Any) -> str:
+    """`value` as a message can show it: a file may hold numbers of a thousand digits and lists in lists."""
+    return _SHORT.repr(value)
+
+
+def in_short(error: Exception) -> str:
+    """What `error` says, on one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 @dataclass(frozen=True)
@@ -64,6 +99,7 @@ class Fields:
     name: str
 
     def __post_init__(self) -> None:
+        self._check_counts(self.config, depth=0)
         missing = [names[0] for names in (_LAYERS, _HIDDEN) if self._written(names) is None]
         if missing:
             raise ModelError(
@@ -107,16 +143,45 @@ class Fields:
     @cached_property
     def class_config(self) -> Any | None:
         """The transformers configuration object of the whole model; ``None`` where the family is not known."""
-        return _class_config(self.config)
+        return _class_config(self.config)[0]
 
     @cached_property
     def text_class_config(self) -> Any | None:
         """The transformers configuration object of the language model; ``None`` where the family is not known."""
         if self.text is not self.config:
-            found = _class_config(self.text)
+            found, _ = _class_config(self.text)
             if found is not None:
                 return found
         return None if self.class_config is None else self.class_config.get_text_config()
+
+    @property
+    def class_refusal(self) -> str | None:
+        """What the class of this family did not take from the file; ``None`` where it is not known, or took it all."""
+        parts = [self.config] if self.text is self.config else [self.text, self.config]
+        return next((refusal for _, refusal in map(_class_config, parts) if refusal), None)
+
+    def class_defaults(self, *, latent: bool, experts: bool) -> list[str]:
+        """Sizes that the file leaves out, by the class's names, with what the class takes: its own number, or for KV
+        heads the number of heads.
+
+        latent, experts: whether the model has a compressed cache and routed experts; else their sizes do not matter.
+        """
+        filled = self.text_class_config
+        if filled is None:
+            return []
+        given = self._names_given(type(filled))
+        found = []
+        for name in getattr(type(filled), "__dataclass_fields__", ()):
+            usual, value = getattr(type(filled), name, None), _attribute(filled, name)
+            if name in given or not _SIZE.search(name) or not isinstance(value, int) or isinstance(value, bool):
+                continue
+            if (name == "head_dim" and latent) or (_OF_EXPERTS.search(name) and not experts):
+                continue
+            if name == "num_key_value_heads" and usual is None:
+                found.append(f"{name} {value:,} (one for each head)")
+            elif value == usual and self.written(*_ALSO.get(name, (name,))) != value:
+                found.append(f"{name} {value:,}")
+        return found
 
     def written(self, *names: str) -> Any:
         """The first of `names` that the file itself gives, else ``None``. ``null`` counts as not given."""
@@ -129,7 +194,7 @@ class Fields:
             return value
         renamed = _RENAMED.get(self.text_type, {})
         for name in names:
-            value = getattr(self.text_class_config, renamed.get(name, name), None)
+            value = _attribute(self.text_class_config, renamed.get(name, name))
             if value is not None:
                 return value
         return None
@@ -149,9 +214,11 @@ class Fields:
         Raises:
             ModelError: it is not one, or is negative.
         """
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ModelError(f"{self.name}: {name} is {value!r}; a whole number is needed")
-        return value
+        if not _is_whole(value) or value < 0:
+            raise ModelError(f"{self.name}: {name} is {shown(value)}; a whole number is needed")
+        if value > _MOST:
+            raise ModelError(f"{self.name}: {name} is {shown(value)}; no model has so many")
+        return int(value)
 
     def required(self, *names: str) -> int:
         """`number`, refused where it is missing or zero."""
@@ -162,10 +229,7 @@ class Fields:
 
     @property
     def layer_count(self) -> int:
-        count = self.required(*_LAYERS)
-        if count > _MOST_LAYERS:
-            raise ModelError(f"{self.name}: {_LAYERS[0]} is {count}; no model has so many layers")
-        return count
+        return self.required(*_LAYERS)
 
     @property
     def hidden_size(self) -> int:
@@ -212,8 +276,9 @@ class Fields:
         """Type that the file names, without the ``torch.`` prefix; ``None`` where it names none."""
         for part in (self.text, self.config):
             value = part.get("dtype") or part.get("torch_dtype")
-            if isinstance(value, str):
-                return value.removeprefix("torch.")
+            if isinstance(value, str) and value != "auto":
+                named = value.removeprefix("torch.")
+                return _DTYPE_ALIASES.get(named, named)
         return None
 
     def _written(self, names: tuple[str, ...]) -> Any:
@@ -223,6 +288,24 @@ class Fields:
                 if value is not None:
                     return value
         return None
+
+    def _names_given(self, filled: type) -> set[str]:
+        """Names of the class's fields that the file gives, under whichever of their names."""
+        old = _RENAMED.get(self.text_type, {})
+        written = {old.get(key, key) for part in (self.config, self.text) for key in part}
+        written |= set(_OWN_DEFAULTS.get(self.text_type, {}))
+        renamed = getattr(filled, "attribute_map", {})
+        return written | {own for standard, own in renamed.items() if {standard, own} & written}
+
+    def _check_counts(self, part: Mapping[str, Any], *, depth: int) -> None:
+        """Refuses what would keep a class busy for hours, wherever in the file it stands."""
+        if depth > _DEEPEST:
+            raise ModelError(f"{self.name}: the configuration is nested too deeply")
+        for key, value in part.items():
+            if isinstance(value, Mapping):
+                self._check_counts(value, depth=depth + 1)
+            elif _COUNT.search(str(key)) and _is_whole(value) and value > _MOST_COUNT:
+                raise ModelError(f"{self.name}: {key} is {shown(value)}; no model has so many")
 
 
 def class_arguments(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -235,20 +318,49 @@ def class_arguments(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
             continue
         arguments[renamed.get(key, key)] = value
     if model_type == "phi-msft":
-        arguments.setdefault("intermediate_size", 4 * arguments.get("hidden_size", 0))  # a null n_inner means this
+        width = arguments.get("hidden_size")
+        arguments.setdefault(
+            "intermediate_size", 4 * width if isinstance(width, int) else None
+        )  # a null n_inner means this
     return _SAME_SHAPE.get(model_type, model_type), arguments
 
 
-def _class_config(config: Mapping[str, Any]) -> Any | None:
+def _class_config(config: Mapping[str, Any]) -> tuple[Any | None, str | None]:
+    """The configuration object, or why the class of this family did not make one (no reason: there is no class)."""
     from transformers import CONFIG_MAPPING
 
     model_type, arguments = class_arguments(config)
     if model_type not in CONFIG_MAPPING:
-        return None
+        return None, None
     try:
         with silence():
-            return CONFIG_MAPPING[model_type].from_dict(arguments)
-    except Exception:
+            return CONFIG_MAPPING[model_type].from_dict(arguments), None
+    except Exception as error:
         # A class may refuse a file of its own family (renamed keys, values of a later release). Sizing then goes on
-        # from the file alone, and the count says that it is an estimate.
-        return None
+        # from the file alone, and the count says that it is an estimate and what was refused.
+        refused = next(
+            (key for key in arguments if _is_taken_without(CONFIG_MAPPING[model_type], arguments, key)), None
+        )
+        what = "it" if refused is None else f"{refused} {shown(arguments[refused])}"
+        return None, f"{CONFIG_MAPPING[model_type].__name__} refuses {what}: {in_short(error)}"
+
+
+def _is_taken_without(of_class: Any, arguments: Mapping[str, Any], key: str) -> bool:
+    try:
+        with silence():
+            of_class.from_dict({name: value for name, value in arguments.items() if name != key})
+    except Exception:
+        return False
+    return True
+
+
+def _attribute(config: Any, name: str) -> Any:
+    """A value of a configuration object; ``None`` where it has none, or has one for each layer."""
+    try:
+        return getattr(config, name, None)
+    except Exception:
+        return None  # transformers refuses to name one value where layers differ; the file's own names say them
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from inferdoc.errors import ModelError
-from inferdoc.models.fields import Fields
+from inferdoc.models.fields import Fields, shown
 
 LayerKind = Literal["full", "sliding", "mla", "state", "none"]
 
@@ -36,6 +36,7 @@ class LayerSpec:
         latent a token, shared by all heads), state (a fixed size), none (skipped, or shares another layer's cache).
     kv_heads, head_dim_k, head_dim_v: as an engine without latent caching stores them; 0 where there is no attention.
     latent_dim: elements a token of the compressed MLA form (``kv_lora_rank + qk_rope_head_dim``), else 0.
+    index_dim: elements a token of the key by which sparse attention picks tokens (its indexer's), else 0.
     conv_elements, recurrent_elements: fixed elements a sequence (convolution window; recurrent matrix), else 0.
     """
 
@@ -45,6 +46,7 @@ class LayerSpec:
     head_dim_v: int = 0
     window: int | None = None
     latent_dim: int = 0
+    index_dim: int = 0
     conv_elements: int = 0
     recurrent_elements: int = 0
 
@@ -68,10 +70,10 @@ def read_layers(fields: Fields) -> tuple[LayerSpec, ...]:
     if fields.written("linear_attn_config"):
         raise ModelError(f"{fields.name}: layers set by linear_attn_config cannot be sized by this version")
     if fields.written("kv_lora_rank"):
-        return (_latent_layer(fields),) * fields.layer_count
+        return _with_index_keys(fields, (_latent_layer(fields),) * fields.layer_count)
     layers = [_layer(fields, kind, position) for position, kind in enumerate(_kinds(fields))]
     shared = fields.number("num_kv_shared_layers") or 0
-    return tuple(layers[: len(layers) - shared] + [_NOTHING] * shared)
+    return _with_index_keys(fields, tuple(layers[: max(0, len(layers) - shared)] + [_NOTHING] * shared))
 
 
 def layer_types(fields: Fields) -> list[str] | None:
@@ -81,6 +83,26 @@ def layer_types(fields: Fields) -> list[str] | None:
         if isinstance(value, list | tuple) and value and all(isinstance(item, str) for item in value):
             return list(value)
     return None
+
+
+def _with_index_keys(fields: Fields, layers: tuple[LayerSpec, ...]) -> tuple[LayerSpec, ...]:
+    """Sparse attention (DeepSeek-V3.2, GLM-5): a layer with an indexer of its own also keeps one index key a token."""
+    size = fields.written("index_head_dim")
+    if size is None:
+        return layers
+    size = fields.whole("index_head_dim", size)
+    modes, types = fields.get("indexer_types"), layer_types(fields) or []
+    modes = modes if isinstance(modes, list) else []
+
+    def picks(position: int) -> bool:
+        if position < len(modes) and modes[position] == "shared":
+            return False  # goes by the choice of an earlier layer
+        return "indexed_attention" not in types or types[position : position + 1] == ["indexed_attention"]
+
+    return tuple(
+        replace(layer, index_dim=size) if layer.kv_heads and picks(position) else layer
+        for position, layer in enumerate(layers)
+    )
 
 
 def _kinds(fields: Fields) -> list[LayerKind]:
@@ -113,13 +135,15 @@ def _kinds(fields: Fields) -> list[LayerKind]:
 
 def _letter_kind(fields: Fields, letter: str) -> LayerKind:
     if letter not in _KIND_OF_LETTER:
-        raise ModelError(f"{fields.name}: hybrid_override_pattern holds {letter!r}, which this version cannot size")
+        raise ModelError(
+            f"{fields.name}: hybrid_override_pattern holds {shown(letter)}, which this version cannot size"
+        )
     return _KIND_OF_LETTER[letter]
 
 
 def _type_kind(fields: Fields, name: str) -> LayerKind:
     if name not in _KIND_OF_TYPE:
-        raise ModelError(f"{fields.name}: layers of type {name!r} cannot be sized by this version")
+        raise ModelError(f"{fields.name}: layers of type {shown(name)} cannot be sized by this version")
     return _KIND_OF_TYPE[name]
 
 

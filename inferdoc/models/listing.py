@@ -14,7 +14,7 @@ from inferdoc.evidence import Basis, Contract, Schema
 from inferdoc.models.config_file import COMPANION, read_spec
 from inferdoc.models.planning import ASSUMPTIONS, STEP_SEQUENCES, STEP_TOKENS, Plan, estimate
 
-SCHEMA = Schema(name="inferdoc.plan", version="1.0")
+SCHEMA = Schema(name="inferdoc.plan", version="1.1")
 
 
 class PlanSettings(Contract):

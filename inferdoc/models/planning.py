@@ -16,7 +16,7 @@ from inferdoc.evidence import Contract
 from inferdoc.models.quantization import RECIPE_BITS
 from inferdoc.models.sizing import element_bytes
 from inferdoc.models.spec import ModelSpec
-from inferdoc.models.splitting import MOST_CARDS, NODE, OUTSIDE_BYTES, Layout, Split
+from inferdoc.models.splitting import MOST_CARDS, NODE, OUTSIDE_BYTES, Layout, Split, refused_sizes
 
 if TYPE_CHECKING:
     from inferdoc.devices.cards import CardSpec
@@ -44,6 +44,8 @@ ASSUMPTIONS = (
     "last; KV bytes follow the layers and heads of each rank exactly",
     f"TP divides the query heads, and KV heads divide or are copied; at most {NODE} ranks, one node; beyond {NODE} "
     "cards whole nodes",
+    "TP divides the padded vocabulary, attention outputs and MLP widths into shares of whole blocks of scales, as vLLM "
+    "and SGLang demand; EP: experts are spread over those ranks whole, with the same bytes a rank",
     "KV tokens are those of sequences as long as the context; blocks of a paged cache round each up a little",
 )
 """What the sizes rest on, for a reader."""
@@ -53,6 +55,9 @@ class KvSize(Contract):
     """Bytes of KV for one sequence on all ranks of one copy of the model: what TP copies is not in it."""
 
     growing_bytes: int
+    """Keys and values, or latents, of the layers that keep every token."""
+    index_bytes: int
+    """Index keys of sparse attention, which grow with every token too."""
     windowed_bytes: int
     fixed_bytes: int
     total_bytes: int
@@ -152,6 +157,7 @@ def estimate(
         kv_dtype="fp8" if cache == "fp8" else "bf16",
         kv=KvSize(
             growing_bytes=parts.growing,
+            index_bytes=parts.index,
             windowed_bytes=parts.windowed,
             fixed_bytes=parts.fixed,
             total_bytes=parts.total,
@@ -176,7 +182,7 @@ def _stored(spec: ModelSpec) -> int | None:
 def _plain_element(spec: ModelSpec, dtype: str | None) -> int:
     """Bytes of an element outside the quantized layers."""
     if dtype is None:
-        return element_bytes(spec.dtype)
+        return spec.stored_element_bytes
     return 2 if dtype in RECIPE_BITS else element_bytes(WEIGHT_DTYPES[dtype])
 
 
@@ -188,6 +194,10 @@ def _notes(
             f"the context is longer than the model's own of {spec.context_length:,} tokens: sized all the same, but a "
             "server refuses it unless positions are scaled"
         )
+    refused = refused_sizes(spec)
+    if refused:
+        told = "; ".join(f"TP{ranks}: {why}" for ranks, why in refused.items())
+        yield f"splits that servers refuse are left out: {told}"
     if not fits:
         yield f"no split over up to {MOST_CARDS} of these cards holds it"
     if impossible_gpus is not None:

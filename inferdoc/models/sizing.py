@@ -20,6 +20,8 @@ DTYPE_BYTES = {
     "int8": 1,
 }
 """Bytes of one element, by type name."""
+_INDEX_BLOCK = 128
+"""Elements of an index key that share a scale."""
 
 
 def element_bytes(dtype: str) -> int:
@@ -38,15 +40,17 @@ class KvBytes:
     """What one sequence keeps on one rank, in bytes, by how it depends on the sequence's length.
 
     growing: of the layers that keep every token. windowed: of those that keep at most a window. fixed: state.
+    index: keys of the indexers of sparse attention, which grow with every token too.
     """
 
     growing: int
     windowed: int
     fixed: int
+    index: int = 0
 
     @property
     def total(self) -> int:
-        return self.growing + self.windowed + self.fixed
+        return self.growing + self.windowed + self.fixed + self.index
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,10 @@ def kv_parts(
     and value heads, at least one stays on each rank (fewer heads than ranks are copied); a latent is held whole by
     every rank. A narrower cache type does not shrink state, which stays in 16 bits or in `state_dtype`.
 
+    The indexer of sparse attention keeps one key a layer and token for all its heads, whole on every rank, whatever the
+    cache type: as vLLM lays it out (`DeepseekV32IndexerCache`: rows of ``head_dim + head_dim // 128 * 4`` bytes), FP8
+    with a float32 scale for 128 elements, 132 bytes for a key of 128. Other engines may keep it in 16 bits.
+
     Args:
         dtype: type of the cache.
         state_dtype: type of recurrent matrices where the model fixes one.
@@ -82,7 +90,7 @@ def kv_parts(
         raise ModelError(f"{tokens} tokens on {tensor_parallel} ranks cannot be sized")
     size = element_bytes(dtype)
     recurrent_size = element_bytes(state_dtype) if state_dtype else max(size, 2)
-    growing = windowed = fixed = 0
+    growing = windowed = fixed = index = 0
     for layer in layers:
         if layer.latent_dim and not uncompressed:
             a_token = layer.latent_dim * size
@@ -93,9 +101,10 @@ def kv_parts(
             growing += a_token * tokens
         else:
             windowed += a_token * min(tokens, layer.window)
+        index += (layer.index_dim + 4 * math.ceil(layer.index_dim / _INDEX_BLOCK)) * tokens
         fixed += math.ceil(layer.conv_elements / tensor_parallel) * max(size, 2)
         fixed += math.ceil(layer.recurrent_elements / tensor_parallel) * recurrent_size
-    return KvBytes(growing, windowed, fixed)
+    return KvBytes(growing, windowed, fixed, index)
 
 
 def activation_bytes(

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferdoc.errors import ModelError
-from inferdoc.models.counting import active_parameters, count_parameters, step_width
-from inferdoc.models.fields import Fields
+from inferdoc.models.counting import ParameterCount, active_parameters, count_parameters, step_width
+from inferdoc.models.cuts import Cut, read_cuts
+from inferdoc.models.fields import Fields, shown
 from inferdoc.models.layers import LayerSpec, read_layers
-from inferdoc.models.quantization import RECIPE_BITS, Scheme, read_scheme
-from inferdoc.models.sizing import KvBytes, StepWidth, element_bytes, kv_parts
+from inferdoc.models.quantization import RECIPE_BITS, Scheme
+from inferdoc.models.quantization_blocks import read_scheme
+from inferdoc.models.sizing import DTYPE_BYTES, KvBytes, StepWidth, element_bytes, kv_parts
 from inferdoc.models.support import refusal
 
 
@@ -29,6 +31,8 @@ class ModelSpec:
     step_width: what a layer holds of each token while it computes.
     context_length: tokens; None where neither file nor class says. dtype: of the 16- or 32-bit weights.
     quantization: the checkpoint's own scheme, None where it has none. kv_dtype: cache type that it asks for.
+    quantized_bits: of a weight that it covers, on average; None where it cannot be sized, and unsized_because says why.
+    cuts: widths that tensor parallelism divides, and what a rank's share of each must be a multiple of.
     state_dtype: type of recurrent matrices where the file fixes one.
     unsupported: why the engine cannot run it; None where no rule is against it.
     """
@@ -52,6 +56,8 @@ class ModelSpec:
     quantization: str | None = None
     quantized_parameters: int = 0
     quantized_bits: float | None = None
+    unsized_because: str | None = None
+    cuts: tuple[Cut, ...] = ()
     kv_dtype: str | None = None
     state_dtype: str | None = None
     unsupported: str | None = None
@@ -81,11 +87,14 @@ class ModelSpec:
         """
         fields = Fields(config, name)
         layers = read_layers(fields)
-        scheme = read_scheme(config, companion)
+        scheme = read_scheme(config, companion, name)
         count = count_parameters(fields, layers, scheme, code=code)
         dtype, dtype_note = _dtype(fields, scheme, stored_dtype)
-        state_dtype = fields.written("mamba_ssm_dtype", "mamba_ssm_cache_dtype")
-        notes = [note for note in (count.note, dtype_note, *_layer_notes(layers)) if note]
+        latent = any(layer.latent_dim for layer in layers)
+        defaults = fields.class_defaults(latent=latent, experts=count.experts > 0)
+        notes = [
+            note for note in (count.note, _default_note(fields, defaults), dtype_note, *_layer_notes(layers)) if note
+        ]
         return cls(
             name=name,
             architecture=fields.architecture,
@@ -94,7 +103,7 @@ class ModelSpec:
             active_parameters=active_parameters(fields, count),
             vision_parameters=count.vision,
             linear_parameters=count.linear,
-            parameters_exact=count.exact,
+            parameters_exact=count.exact and not defaults,
             layers=layers,
             hidden_size=fields.hidden_size,
             vocab_size=fields.vocab_size,
@@ -102,10 +111,12 @@ class ModelSpec:
             dtype=dtype,
             tied_embeddings=count.tied,
             quantization=scheme.name if scheme else None,
-            quantized_parameters=count.covered,
-            quantized_bits=scheme.bits if scheme else None,
+            quantized_parameters=sum(count.covered.values()),
+            quantized_bits=_bits(scheme, count),
+            unsized_because=(scheme.why if scheme else None) or count.why,
+            cuts=read_cuts(fields, layers, scheme),
             kv_dtype=scheme.kv_dtype if scheme else None,
-            state_dtype=str(state_dtype) if state_dtype else None,
+            state_dtype=_state_dtype(fields),
             unsupported=refusal(fields, layers),
             notes=tuple(notes),
             attention_heads=fields.heads if any(layer.kv_heads for layer in layers) else 0,
@@ -127,6 +138,20 @@ class ModelSpec:
         """Bytes of fixed state that a sequence keeps whatever its length, with 16-bit activations."""
         return self.kv_bytes(0)
 
+    @property
+    def stored_element_bytes(self) -> int:
+        """Bytes of an element of the weights that no scheme covers.
+
+        Raises:
+            ModelError: the file names a type that is none of 8 to 64 bits.
+        """
+        if self.dtype not in DTYPE_BYTES:
+            raise ModelError(
+                f"{self.name}: its dtype is {shown(self.dtype)}, which cannot be sized without a quantization_config; "
+                f"known are {', '.join(sorted(DTYPE_BYTES))}: name a type"
+            )
+        return DTYPE_BYTES[self.dtype]
+
     def weight_bytes(self, dtype: str | None = None) -> int:
         """Bytes of the weights in memory.
 
@@ -144,9 +169,11 @@ class ModelSpec:
         if dtype is not None:
             return self.parameters * element_bytes(dtype)
         if self.quantization is None:
-            return self.parameters * element_bytes(self.dtype)
+            return self.parameters * self.stored_element_bytes
         if self.quantized_bits is None:
-            raise ModelError(f"{self.name}: weights quantized by {self.quantization} cannot be sized; name a type")
+            why = f" ({self.unsized_because})" if self.unsized_because else ""
+            raise ModelError(f"{self.name}: weights quantized by {self.quantization} cannot be sized{why}; name a type")
+        _ = self.stored_element_bytes
         return self._mixed_bytes(self.quantized_parameters, self.quantized_bits, self.dtype)
 
     def kv_bytes(
@@ -203,19 +230,53 @@ def _dtype(fields: Fields, scheme: Scheme | None, stored: str | None) -> tuple[s
         return fields.dtype, None
     if stored is not None:
         return stored, None
-    if scheme is not None:
+    if scheme is not None and scheme.name is not None:
         return "bfloat16", "the configuration names no type: weights that are not quantized are taken as bfloat16"
     return "float32", "the configuration names no type: float32, the default of transformers, is taken"
+
+
+def _state_dtype(fields: Fields) -> str | None:
+    for name in ("mamba_ssm_dtype", "mamba_ssm_cache_dtype"):
+        value = fields.written(name)
+        if value in (None, "", "auto"):
+            continue
+        if not isinstance(value, str) or value.removeprefix("torch.") not in DTYPE_BYTES:
+            raise ModelError(f"{fields.name}: {name} is {shown(value)}; known are {', '.join(sorted(DTYPE_BYTES))}")
+        return value.removeprefix("torch.")
+    return None
+
+
+def _bits(scheme: Scheme | None, count: ParameterCount) -> float | None:
+    """Bits of a covered weight: the one number where all are alike, else their mean."""
+    if scheme is None or not scheme.parts or count.why is not None:
+        return None
+    covered = count.covered
+    if len(covered) == 1:
+        return next(iter(covered))
+    return sum(bits * weights for bits, weights in covered.items()) / max(1, sum(covered.values()))
+
+
+def _default_note(fields: Fields, defaults: list[str]) -> str | None:
+    if not defaults:
+        return None
+    named = type(fields.text_class_config).__name__
+    return f"the file leaves out sizes; the defaults of {named} are taken: {', '.join(defaults)}"
 
 
 def _layer_notes(layers: tuple[LayerSpec, ...]) -> list[str]:
     notes = []
     if any(layer.kind == "mla" for layer in layers):
-        whole = kv_parts(layers, 1, dtype="bfloat16", uncompressed=True).total
-        times = whole / kv_parts(layers, 1, dtype="bfloat16").total
+        whole = kv_parts(layers, 1, dtype="bfloat16", uncompressed=True).growing
+        times = whole / kv_parts(layers, 1, dtype="bfloat16").growing
         notes.append(
             "MLA: the latent cache is sized; the bundled engine stores keys and values of every head, uncompressed: "
             f"{times:.3g} x what the latent cache holds, so its capacity numbers do not transfer"
+        )
+    index = kv_parts(layers, 1, dtype="bfloat16").index
+    if index:
+        notes.append(
+            f"sparse attention: the KV holds {index:,} B a token of index keys, as vLLM lays them out (FP8 and a "
+            "float32 scale for 128); other engines may keep them in 16 bits"
         )
     if any(layer.window for layer in layers):
         notes.append("sliding windows: the bundled engine does not free the tokens outside a window")

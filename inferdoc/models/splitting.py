@@ -23,6 +23,8 @@ class Split(Contract):
     gpus: int
     fits: bool
     """Weights, overhead, and the KV of the asked number of sequences."""
+    needs: str | None = None
+    """What a server must be told for this split to load, beside the numbers of ranks."""
     weight_bytes: int
     activation_bytes: int
     outside_bytes: int
@@ -72,13 +74,18 @@ class Layout:
         """Every split over `count` cards: those that fit first, of them those with most tensor parallelism.
 
         It shortens each step, and pipeline stages do not; with MLA they leave more room, since a latent is not divided.
+        Splits that need more than the numbers of ranks come after those that do not.
         """
         found = [
             self._split(ranks, count // ranks)
             for ranks in tensor_parallel_sizes(self.spec)
             if count % ranks == 0 and count // ranks <= len(self.spec.layers)
         ]
-        return sorted(found, key=lambda one: (not one.fits, -one.tensor_parallel if one.fits else -one.kv_free_bytes))
+
+        def rank(one: Split) -> tuple[bool, bool, int]:
+            return (not one.fits, one.needs is not None, -one.tensor_parallel if one.fits else -one.kv_free_bytes)
+
+        return sorted(found, key=rank)
 
     def _split(self, ranks: int, stages: int) -> Split:
         tokens, sequences = self.step
@@ -104,6 +111,7 @@ class Layout:
             pipeline_parallel=stages,
             gpus=ranks * stages,
             fits=free >= 0 and batch >= self.batch,
+            needs=_needs(self.spec, ranks),
             weight_bytes=share,
             activation_bytes=activations,
             outside_bytes=OUTSIDE_BYTES,
@@ -127,14 +135,33 @@ class Layout:
 
 
 def tensor_parallel_sizes(spec: ModelSpec) -> list[int]:
-    """Numbers of ranks, up to a node, over which the heads can be spread.
+    """Numbers of ranks, up to a node, over which the model can be cut.
 
     Query heads divide; KV heads divide, or divide the ranks and are copied. A latent (MLA) has no heads to divide and
-    is held whole by every rank.
+    is held whole by every rank. Widths divide too, and into whole blocks of scales; those of experts need not, as
+    experts can be spread whole.
     """
+    return [ranks for ranks in _head_sizes(spec) if not _refusal(spec, ranks)]
+
+
+def refused_sizes(spec: ModelSpec) -> dict[int, str]:
+    """Numbers of ranks that the heads would allow and servers refuse, with the reason."""
+    return {ranks: why for ranks in _head_sizes(spec) if (why := _refusal(spec, ranks))}
+
+
+def _head_sizes(spec: ModelSpec) -> list[int]:
     groups = {layer.kv_heads for layer in spec.layers if layer.kv_heads and not layer.latent_dim}
     return [
         ranks
         for ranks in range(1, NODE + 1)
         if spec.attention_heads % ranks == 0 and all(heads % ranks == 0 or ranks % heads == 0 for heads in groups)
     ]
+
+
+def _refusal(spec: ModelSpec, ranks: int) -> str | None:
+    return next((why for cut in spec.cuts if not cut.expert and (why := cut.refuses(ranks))), None)
+
+
+def _needs(spec: ModelSpec, ranks: int) -> str | None:
+    why = next((why for cut in spec.cuts if cut.expert and (why := cut.refuses(ranks))), None)
+    return f"expert parallelism (servers refuse TP{ranks} alone: {why})" if why else None

@@ -33,10 +33,18 @@ def test_every_card_is_complete_and_sourced(name: str) -> None:
 def test_data_file_has_no_unknown_keys(repository: Any) -> None:
     entries = yaml.safe_load((repository / "inferdoc" / "data" / "gpus.yaml").read_text())
     known = {"name", "aliases", "memory_gb", "memory_mib", "memory_source", "bandwidth_gb_s"}
-    known |= {"bf16_tflops", "fp8_tflops", "int8_tops", "source"}
+    known |= {"bf16_tflops", "fp8_tflops", "int8_tops", "source", "rates_unread"}
     for name, entry in entries.items():
         assert set(entry) <= known, name
         assert ("memory_mib" in entry) == ("memory_source" in entry), name
+
+
+@pytest.mark.parametrize("name", ["h100_nvl", "b200", "gb200", "rtx_4090", "rtx_5090", "mi300x", "mi325x", "t4"])
+def test_rates_that_were_not_read_again_say_where_they_stand(name: str) -> None:
+    source = find_card_spec(name).source
+    assert "data sheet" in source or "white paper" in source or "column" in source
+    assert "not read again" in source
+    assert "not read again" not in find_card_spec("h200_sxm").source
 
 
 def test_vendors_numbers_of_the_h200() -> None:

@@ -91,7 +91,7 @@ def test_json_is_stable_sorted_and_strict(call: Call, small_config: dict[str, An
     assert (code, err) == (0, "")
     report = json.loads(out, parse_constant=no_constant)
     assert out == json.dumps(report, indent=1, sort_keys=True) + "\n"
-    assert report["schema"] == {"name": "inferdoc.plan", "version": "1.0"}
+    assert report["schema"] == {"name": "inferdoc.plan", "version": "1.1"}
     assert report["settings"]["context_tokens"] == 64
     assert report["card"]["memory_bytes"] == 143_771 * 2**20
     plan = report["models"][0]["plan"]
@@ -100,6 +100,7 @@ def test_json_is_stable_sorted_and_strict(call: Call, small_config: dict[str, An
         "bytes_per_token": 256,
         "fixed_bytes": 0,
         "growing_bytes": 16_384,
+        "index_bytes": 0,
         "total_bytes": 16_384,
         "windowed_bytes": 0,
     }

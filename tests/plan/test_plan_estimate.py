@@ -99,6 +99,7 @@ def test_heads_fewer_than_ranks_are_copied(small_config: dict[str, Any], card: M
 )
 def test_ranks_that_the_heads_allow(small_config: dict[str, Any], heads: int, kv_heads: int, sizes: list[int]) -> None:
     change = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": 16}
+    change |= {"intermediate_size": 840, "vocab_size": 64 * 840}  # what every number of ranks up to 8 divides
     assert tensor_parallel_sizes(ModelSpec.from_config(small_config | change, "heads")) == sizes
 
 

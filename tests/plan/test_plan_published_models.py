@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from inferdoc.devices.cards import find_card_spec
+from inferdoc.models import read_spec
 from inferdoc.models.listing import PlanReport
-from inferdoc.models.planning import Plan
+from inferdoc.models.planning import Plan, estimate
 
 Published = Callable[[str], Plan]
 CONTEXT = 8192
@@ -233,6 +235,40 @@ def test_rule_latent_has_no_factor_two_and_no_heads(published: Published, name: 
     plan = published(name)
     assert plan.kv.growing_bytes == CONTEXT * expected
     assert any("latent" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize(("name", "layers"), [("deepseek-v3.2", 61), ("glm-5-fp8", 78)])
+def test_index_keys_of_sparse_attention_are_a_part_of_their_own(published: Published, name: str, layers: int) -> None:
+    # vLLM's DeepseekV32IndexerCache: 128 elements in FP8 and a float32 scale, in every layer
+    kv = published(name).kv
+    assert kv.index_bytes == CONTEXT * layers * 132
+    assert kv.bytes_per_token == layers * (576 * 2 + 132)
+    assert kv.total_bytes == CONTEXT * kv.bytes_per_token
+    assert any(f"{layers * 132:,} B a token of index keys" in note for note in published(name).notes)
+    assert published("deepseek-v3").kv.index_bytes == 0
+
+
+@pytest.mark.parametrize("name", ["qwen3-235b-a22b-fp8", "minimax-m2.5"])
+def test_split_through_a_block_of_scales_needs_expert_parallelism(shared: Path, name: str) -> None:
+    # vLLM: "The output_size of gate's and up's weight = 192 is not divisible by weight quantization block_n = 128"
+    spec = read_spec(shared / "model_configs" / f"{name}.json")
+    plan = estimate(spec, find_card_spec("h200_sxm"), CONTEXT, gpus=8)
+    needs = {split.tensor_parallel: split.needs for split in plan.splits}
+    assert {ranks for ranks, need in needs.items() if need is None} == {1, 2, 4}
+    assert needs[8] is not None
+    assert "expert parallelism" in needs[8]
+    assert "1,536 / 8 = 192" in needs[8]
+    assert plan.split is not None
+    assert plan.split.tensor_parallel == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "reason"), [("phi-4", 5, "vocabulary of 100,352"), ("llama-2-13b", 5, "MLP width of 13,824")]
+)
+def test_split_that_servers_refuse_is_left_out_and_said(
+    published: Published, name: str, ranks: int, reason: str
+) -> None:
+    assert any(f"TP{ranks}: " in note and reason in note for note in published(name).notes)
 
 
 @pytest.mark.parametrize(
