@@ -28,6 +28,7 @@ from inferdoc.evidence import (
     Run,
     Subject,
     Tool,
+    TraceWindow,
     Validity,
     Workload,
 )
@@ -42,9 +43,11 @@ from inferdoc.probes.paired import compare
 from inferdoc.probes.plan import Plan, make_plan
 from inferdoc.probes.stack import measure_stack, stackable
 from inferdoc.probes.version import probe_version
+from inferdoc.probes.windows import observe_windows
 from inferdoc.progress import Progress
 from inferdoc.student import check_student, measure_student
 from inferdoc.traces import Trace
+from inferdoc.traces.windows import split_windows
 
 __all__ = ["INTERRUPTED", "Options", "collect_evidence", "evidence_of_context", "this_tool"]
 
@@ -153,6 +156,9 @@ class _Session:
     context: ProbeContext | None = None
     errors: list[str] = field(default_factory=list)
     """What kept the run from being complete."""
+    load: str | None = None
+    """How the trace's load changes."""
+    windows: list[TraceWindow] = field(default_factory=list)
     began: float = field(default_factory=time.perf_counter)
     started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     watch: Watch = field(init=False)
@@ -183,7 +189,9 @@ class _Session:
             ),
             subject=_subject(options, context.spec if context else self.spec, context, self.revision),
             environment=environment(self.device),
-            workload=_workload(context.trace if context else self.trace, context),
+            workload=_workload(context.trace if context else self.trace, context).model_copy(
+                update={"load": self.load, "windows": self.windows}
+            ),
             validity=_validity(self.watch.checks(), found),
             plan=self.plan.steps,
             probes=_probe_results(self.plan, found, context, options.questions),
@@ -200,7 +208,12 @@ def _measure(session: _Session, context: ProbeContext, progress: Progress, rank:
     Once something is measured nothing may lose it: what goes wrong afterwards is written down and the rest goes on.
     """
     probes = all_probes()
+    windows = split_windows(context.trace)
+    if windows.peak is not None:
+        context.peak = windows.peak.window.first_request, windows.peak.window.requests
+    session.load = windows.text
     probes[0].observe(context)
+    session.windows = observe_windows(context, windows)
     if not session.options.questions or {1, 5} & set(session.options.questions):
         progress.stage("measuring what fewer bits cost in quality")
         measure_losses(context, ASKED_SHARE if session.options.questions else SHARE)
@@ -324,8 +337,8 @@ def _workload(trace: Trace, context: ProbeContext | None) -> Workload:
     return workload.model_copy(
         update={
             "slice_requests": len(part),
-            "slice_window": f"{len(part)} consecutive requests from row {first} on, whose lengths are most like the "
-            "whole trace's",
+            "slice_window": f"{len(part)} consecutive requests from row {first} on, whose lengths are most like "
+            + ("the peak's" if context is not None and context.peak else "the whole trace's"),
         }
     )
 

@@ -281,6 +281,23 @@ class LeftOut(Contract):
     reason: str
     rows: int
     first_line: int | None = None
+    places: list[str] = []
+    """The first of them: ``12``, or ``shard-2.jsonl:12`` in a trace of several files."""
+
+
+class TraceWindow(Contract):
+    """A stretch of the trace in which the load differs from the whole trace's."""
+
+    name: Literal["peak", "off-peak"]
+    start_s: float
+    end_s: float
+    """From the first arrival of the trace."""
+    requests: int
+    rate_per_s: float | None
+    load_over_mean: float
+    """Tokens (or requests) a second over the whole trace's."""
+    quantities: dict[str, Quantity] = {}
+    """What rules ask of the whole trace, worked out over the window alone, by the same ids."""
 
 
 class Workload(Contract):
@@ -298,6 +315,9 @@ class Workload(Contract):
     left_out: list[LeftOut] = []
     quantities: dict[str, Quantity] = {}
     """``input_tokens_p50`` and the like."""
+    load: str | None = None
+    """How the load changes over the trace, in a sentence."""
+    windows: list[TraceWindow] = []
     slice_requests: int | None = None
     slice_window: str | None = None
     length_scale: float = 1.0
@@ -471,6 +491,8 @@ class Finding(Contract):
     refuted_by: str | None = None
     marks: list[str] = []
     """For example ``engine-limited``, ``scaled workload``, ``cache-resident: no MBU``."""
+    by_window: dict[str, Conclusion] = {}
+    """What the rule concludes of a window of the trace (``peak``, ``off-peak``), where it is not `conclusion`."""
     rule_source: str
     """``file:line`` of the rule."""
 

@@ -163,6 +163,8 @@ class ProbeContext:
     """What the engine does otherwise than asked for, and why."""
     pairs: int = MIN_PAIRS
     """Off/on pairs of each comparison; set by the planner."""
+    peak: tuple[int, int] | None = None
+    """Position and number of the requests of the trace's peak, where it has one: the slice is taken from there."""
     slice: list[SliceRequest] = field(default_factory=list)
     slice_trace: Trace | None = None
     """The measured part, every prompt with token ids; set by the planner, like `slice`."""

@@ -6,14 +6,20 @@ the trace's own KV demand over time says whether that is enough.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import polars as pl
 
 from inferdoc.evidence import Basis, Question
 from inferdoc.models import ModelSpec
 from inferdoc.probes import compression, fit_against_plan, student
 from inferdoc.probes.context import Collector, ProbeContext
 from inferdoc.probes.paired import Pair
-from inferdoc.traces import Trace
+from inferdoc.traces import SCHEMA, Trace
+from inferdoc.traces.demand import analyse_demand
+from inferdoc.traces.service import Floats, Ints
+from inferdoc.traces.time_weighted import OverTime
 
 QUESTION = Question.HARDWARE_FIT
 _UNTOLD = "the platform does not tell"
@@ -69,7 +75,7 @@ def observe(context: ProbeContext) -> None:
         exact=True,
     )
     _devices(found, spec, context.budget_bytes, context.loaded.dtype, longest)
-    _demand(context)
+    observe_demand(context)
     student.size(context)
     compression.survey(context)
     fit_against_plan.observe(context)
@@ -78,20 +84,15 @@ def observe(context: ProbeContext) -> None:
 def _draft(context: ProbeContext) -> None:
     """What a draft model takes from the KV capacity, which is stated with it."""
     given = context.draft is not None
-    each = context.runner.kv_bytes_per_token
-    for id, label, value, unit in (
-        ("draft_bytes", "a draft model's weights and K/V, beside the pool", context.memory.draft, "bytes"),
-        ("draft_takes_tokens", "KV capacity that a draft model takes", context.memory.draft // each, "tokens"),
-    ):
-        context.found.add(
-            f"fit.{id}",
-            label,
-            value if given else None,
-            unit,
-            Basis.MEASURED,
-            exact=True,
-            reason=None if given else "no draft model runs (--draft-model)",
-        )
+    context.found.add(
+        "fit.draft_takes_tokens",
+        "KV capacity that the draft model takes, its weights included",
+        context.memory.draft // context.runner.kv_bytes_per_token if given else None,
+        "tokens",
+        Basis.MEASURED,
+        exact=True,
+        reason=None if given else "there is no draft model",
+    )
 
 
 def _terms(context: ProbeContext) -> None:
@@ -137,11 +138,10 @@ def _terms(context: ProbeContext) -> None:
     )
 
 
-def _demand(context: ProbeContext) -> None:
+def observe_demand(context: ProbeContext) -> None:
     """KV demand over the trace's time against capacity, with the fit's hold-out error as its interval."""
     found, error = context.found, context.sweep.times.relative_error
-    demand = kv_demand(context)
-    reason = None if demand else "the trace has no arrival times"
+    demand, reason = kv_demand(context)
     method = "plus or minus the fit's hold-out error"
 
     def add(id: str, label: str, value: float | None, unit: str, why: str | None) -> None:
@@ -149,7 +149,7 @@ def _demand(context: ProbeContext) -> None:
         note = "no queueing: each request starts when it arrives"
         found.add(id, label, value, unit, Basis.MODELLED, interval=interval, method=method, reason=why, note=note)
 
-    values = {q: _weighted_percentile(*demand, q) if demand else None for q in (50, 99)}
+    values = {50: demand.p50 if demand else None, 99: demand.p99 if demand else None}
     add("fit.kv_demand_p50_tokens", "KV demand over time, median", values[50], "tokens", reason)
     add("fit.kv_demand_p99_tokens", "KV demand over time, 99th percentile", values[99], "tokens", reason)
     for id, q, label in (("fit.kv_headroom_p50", 50, "median"), ("fit.kv_headroom", 99, "99th percentile")):
@@ -237,30 +237,24 @@ def _devices(found: Collector, spec: ModelSpec, budget_bytes: int, dtype: str, t
     )
 
 
-def kv_demand(context: ProbeContext) -> tuple[np.ndarray, np.ndarray] | None:
-    """Tokens of KV wanted at each moment of the trace, and for how many seconds.
+def kv_demand(context: ProbeContext) -> tuple[OverTime | None, str | None]:
+    """Tokens of KV wanted over the trace's time, or why that is not known.
 
-    Each request holds its prompt and output from its arrival until it would be done: its prompt at the fitted cost of a
-    token, then its output at the fitted step time of a full batch, without queueing. An upper estimate, since the
-    output's K/V come one by one.
+    By the step times fitted here, not by those that the trace may record of another server: the prompt at the fitted
+    cost of a token, then the output at the fitted step time of a full batch, without queueing.
     """
-    rows = context.trace.rows
-    if rows["arrival_s"].null_count():
-        return None
-    arrivals = rows["arrival_s"].to_numpy()
-    inputs, outputs = rows["input_tokens"].to_numpy(), rows["output_tokens"].to_numpy()
-    seconds = inputs * context.sweep.times.token + outputs * context.sweep.decode[-1].median
-    times = np.concatenate([arrivals, arrivals + seconds])
-    changes = np.concatenate([inputs + outputs, -(inputs + outputs)])
-    order = np.argsort(times, kind="stable")
-    levels = np.cumsum(changes[order])[:-1]
-    return levels, np.diff(times[order])
+    times, step = context.sweep.times, context.sweep.decode[-1].median
 
+    def service(prompts: Ints, outputs: Ints) -> tuple[Floats, Floats]:
+        return prompts * times.token, np.maximum(outputs - 1, 0) * step
 
-def _weighted_percentile(levels: np.ndarray, seconds: np.ndarray, quantile: float) -> float:
-    order = np.argsort(levels)
-    share = np.cumsum(seconds[order]) / seconds.sum()
-    return float(levels[order][min(int(np.searchsorted(share, quantile / 100)), len(order) - 1)])
+    recorded = (pl.lit(None, SCHEMA[name]).alias(name) for name in ("ttft_s", "e2e_s", "queue_s"))
+    trace = replace(context.trace, rows=context.trace.rows.with_columns(*recorded))
+    found = analyse_demand(trace, service=service)
+    whole = found.whole
+    if whole is None:
+        return None, found.reason or "the trace has several clocks"
+    return whole.live_tokens, whole.reason
 
 
 def _sizes(found: Collector, spec: ModelSpec) -> None:

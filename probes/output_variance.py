@@ -9,6 +9,7 @@ from inferdoc.evidence import Basis, Line, Question, Series
 from inferdoc.probes.context import ProbeContext
 from inferdoc.probes.paired import Pair, off_and_on
 from inferdoc.statistics import percentile, samples_needed
+from inferdoc.traces.batch_waste import static_waste
 
 QUESTION = Question.OUTPUT_VARIANCE
 
@@ -24,7 +25,8 @@ def comparisons(context: ProbeContext) -> list[Pair]:
     )
 
 
-def observe(context: ProbeContext) -> None:
+def observe_lengths(context: ProbeContext) -> None:
+    """How output lengths vary, and what static batches would waste on it."""
     found = context.found
     outputs = context.trace.rows["output_tokens"].to_numpy()
     cv = float(outputs.std() / outputs.mean())
@@ -57,6 +59,11 @@ def observe(context: ProbeContext) -> None:
         Basis.TRACE,
         exact=True,
     )
+
+
+def observe(context: ProbeContext) -> None:
+    observe_lengths(context)
+    found, outputs = context.found, context.trace.rows["output_tokens"].to_numpy()
     sizes = [2**i for i in range(1, 9)]
     found.series.append(
         Series(
@@ -88,19 +95,6 @@ def observe(context: ProbeContext) -> None:
         if share is not None
         else ("nothing queued" if run else "static batching was not run in an open loop"),
     )
-
-
-def static_waste(outputs: np.ndarray, size: int) -> float:
-    """1 - useful slot steps / all slot steps, for batches of `size` in arrival order.
-
-    A batch lasts as long as its longest output; the last, smaller batch counts with the slots that it has.
-    """
-    useful = slots = 0
-    for start in range(0, len(outputs), size):
-        batch = outputs[start : start + size]
-        useful += int(batch.sum())
-        slots += len(batch) * int(batch.max())
-    return 1 - useful / slots
 
 
 def queue_behind_long_share(run: RunResult) -> float | None:

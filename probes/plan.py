@@ -31,18 +31,24 @@ class Plan:
     """In the order of the questions; last, where time is left over, one pair that will not come to its end."""
 
 
-def choose_window(trace: Trace, count: int) -> tuple[int, int]:
+def choose_window(trace: Trace, count: int, within: tuple[int, int] | None = None) -> tuple[int, int]:
     """Start and size of the run of `count` consecutive requests whose work is most like the whole trace's.
 
     Closest in mean prompt and mean output length (sum of the absolute log ratios); the earliest of equals.
+
+    Args:
+        within: start and size of a part of the trace, such as its peak: the run is taken there and is like it, where
+            it has so many requests.
     """
-    count = min(count, len(trace))
-    distance = np.zeros(len(trace) - count + 1)
+    start, size = within if within is not None and within[1] >= count else (0, len(trace))
+    count = min(count, size)
+    rows = trace.rows.slice(start, size)
+    distance = np.zeros(size - count + 1)
     for column in ("input_tokens", "output_tokens"):
-        lengths = trace.rows[column].to_numpy().astype(float)
+        lengths = rows[column].to_numpy().astype(float)
         sums = np.concatenate(([0.0], np.cumsum(lengths)))
         distance += np.abs(np.log((sums[count:] - sums[:-count]) / count / lengths.mean()))
-    return int(distance.round(12).argmin()), count
+    return start + int(distance.round(12).argmin()), count
 
 
 def largest_slice_tokens(trace: Trace) -> int:
@@ -126,8 +132,8 @@ def _choose(pairs: Sequence[Pair], estimates: dict[str, float], left: float) -> 
 
 
 def set_slice(context: ProbeContext, count: int) -> None:
-    """Make the window of `count` requests that is most like the trace the measured slice."""
-    set_window(context, *choose_window(context.trace, count))
+    """Make the window of `count` requests that is most like the trace, or its peak, the measured slice."""
+    set_window(context, *choose_window(context.trace, count, context.peak))
 
 
 def set_window(context: ProbeContext, start: int, size: int) -> None:

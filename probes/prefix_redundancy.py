@@ -5,6 +5,7 @@ from __future__ import annotations
 from inferdoc.evidence import Basis, Question
 from inferdoc.probes.context import ProbeContext
 from inferdoc.probes.paired import Pair, off_and_on
+from inferdoc.probes.prefix_science import observe_breakers, observe_cache_sizes
 from inferdoc.traces import ideal_hits
 
 QUESTION = Question.PREFIX_REDUNDANCY
@@ -26,6 +27,8 @@ def comparisons(context: ProbeContext) -> list[Pair]:
 
 
 def observe(context: ProbeContext) -> None:
+    observe_cache_sizes(context)
+    observe_breakers(context)
     found = context.found
     whole = ideal_hits(context.trace, context.base.block_size)
     reason = None if whole.hit_rate is not None else whole.reason

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inferdoc.evidence import Claim, Diagnosis, Evidence, RulePack, Schema
-from inferdoc.rules.conclusions import conclude
+from inferdoc.rules.conclusions import Concluded, conclude
 from inferdoc.rules.loading import Pack
 from inferdoc.rules.ranking import recommend
 from inferdoc.rules.reading import Reader
@@ -18,6 +18,8 @@ def diagnose(evidence: Evidence, pack: Pack) -> Diagnosis:
     reader = Reader(evidence, pack)
     in_order = sorted(pack.rules, key=lambda loaded: loaded.question.number)
     concluded = [conclude(loaded, reader) for loaded in in_order]
+    for window in evidence.workload.windows:
+        _judge_apart(concluded, Reader(evidence, pack, window), window.name)
     recommendations = recommend(concluded, reader)
     return Diagnosis(
         schema_=Schema(name="inferdoc.diagnosis"),
@@ -35,6 +37,15 @@ def diagnose(evidence: Evidence, pack: Pack) -> Diagnosis:
         claims=[_claim(entry, reader) for entry in pack.claims],
         extensions={"rules_replaced": list(pack.replaced)} if pack.replaced else {},
     )
+
+
+def _judge_apart(concluded: list[Concluded], reader: Reader, window: str) -> None:
+    """Note where a rule concludes otherwise of a window than of the whole trace."""
+    for item in concluded:
+        of_window = conclude(item.loaded, reader).finding.conclusion
+        if of_window is not item.finding.conclusion:
+            item.finding.by_window[window] = of_window
+            item.finding.text += f" In the {window}, by its own lengths, reuse and demand: {of_window.value}."
 
 
 def _claim(entry: ClaimEntry, reader: Reader) -> Claim:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inferdoc.evidence import Basis, Comparison, Evidence, Quantity, Question
+from inferdoc.evidence import Basis, Comparison, Evidence, Quantity, Question, TraceWindow
 from inferdoc.rules import wording
 from inferdoc.rules.conditions import View
 from inferdoc.rules.loading import LoadedRule, Pack
@@ -23,8 +23,13 @@ NOT_RUN = "this run did not measure "
 class Reader:
     """Evidence as the rules see it: every id has a quantity, a missing one with the reason why."""
 
-    def __init__(self, evidence: Evidence, pack: Pack) -> None:
+    def __init__(self, evidence: Evidence, pack: Pack, window: TraceWindow | None = None) -> None:
+        """
+        Args:
+            window: what was worked out over it stands for what was worked out over the whole trace.
+        """
         self.evidence = evidence
+        self._of_window = window.quantities if window else {}
         self.pack = pack
         self.view = View(
             quantity=self.quantity,
@@ -36,7 +41,7 @@ class Reader:
 
     def quantity(self, id: str) -> Quantity:
         """The quantity under the id that a rule asks for, without a value where the evidence has none."""
-        found = self.evidence.lookup(id)
+        found = self._of_window.get(id) or self.evidence.lookup(id)
         if found is not None:
             return found if found.id == id else found.model_copy(update={"id": id})
         return Quantity(id=id, label=id, value=None, unit="", basis=Basis.MEASURED, reason=self._why_missing(id))

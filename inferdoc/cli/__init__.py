@@ -16,6 +16,7 @@ from inferdoc.cli.gate import app as gate_app
 from inferdoc.cli.plan import plan
 from inferdoc.cli.report import report
 from inferdoc.cli.rules import app as rules_app
+from inferdoc.cli.trace import app as trace_app
 from inferdoc.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, InputError, InvalidRunError, NotComparableError
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app.command()(report)
 app.command()(doctor)
 app.add_typer(gate_app, name="gate")
 app.add_typer(rules_app, name="rules")
+app.add_typer(trace_app, name="trace")
 
 
 @app.callback(invoke_without_command=True)

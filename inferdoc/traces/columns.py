@@ -19,6 +19,8 @@ MOST_TOKENS = 10_000_000
 """No model reads or writes more tokens in one request: a larger count is another quantity."""
 DAY_S = 86_400.0
 SHORTEST_LATENCY_S = 1e-6
+WALL_CLOCK = "wall clock"
+_ROWS_FOR_UNIT = 10_000
 
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _UNIT_WORDS = {
@@ -29,8 +31,8 @@ _UNIT_WORDS = {
 }  # fmt: skip
 _ABSENT = ["", "-", "nan", "null", "none", "n/a", "na"]
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_DATE_TIME = r"^(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}:\d{2})"
-_CLOCK = _DATE_TIME + r"(?:[.,](\d{1,9})\d*)?\s*(Z|z|UTC|[+-]\d{2}:?\d{2})?$"
+_DATE_TIME = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})"
+CLOCK = _DATE_TIME + r"(?:[.,]([0-9]{1,9})[0-9]*)?\s*(Z|z|UTC|[+-][0-9]{2}:?[0-9]{2})?$"
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ class Parsed:
     bad: pl.Series
     expected: str
     unit: str | None = None
-    notes: tuple[str, ...] = ()
+    naive: int = 0
+    """Times of a wall clock that name no zone."""
 
 
 def as_text(value: Any) -> str | None:
@@ -50,7 +53,7 @@ def as_text(value: Any) -> str | None:
         return None
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
-    if isinstance(value, bool | int | float):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value)
     return json.dumps(value)
 
@@ -74,10 +77,13 @@ def split_unit(name: str) -> tuple[str, str | None]:
 
 def present(text: pl.Series) -> pl.Series:
     """The column without surrounding space, null where it says that there is nothing."""
+    return _frame(text).select(present_cells(pl.col("x")).alias("x"))["x"]
+
+
+def present_cells(text: pl.Expr) -> pl.Expr:
+    """As `present`, for an expression."""
     stripped = text.str.strip_chars()
-    return _frame(stripped).select(
-        pl.when(~pl.col("x").str.to_lowercase().is_in(_ABSENT)).then(pl.col("x")).alias("x")
-    )["x"]
+    return pl.when(~stripped.str.to_lowercase().is_in(_ABSENT)).then(stripped)
 
 
 def parse_counts(text: pl.Series, *, most: int | None = MOST_TOKENS) -> Parsed:
@@ -105,20 +111,31 @@ def parse_durations(text: pl.Series, unit: str) -> Parsed:
 
 
 def parse_times(text: pl.Series, unit: str | None = None) -> Parsed:
-    """Points in time as Int64 nanoseconds: numbers in `unit`, or a wall clock.
-
-    Where `unit` is not given, text that is no number is read as a wall clock, numbers from 1e11 on as epoch
-    milliseconds (1e14 microseconds, 1e17 nanoseconds), and smaller ones as seconds.
-    """
+    """Points in time as Int64 nanoseconds: numbers in `unit`, or a wall clock (see `unit_of_times` where not given)."""
     plain = present(text)
-    filled = plain.drop_nulls()
-    number = filled.cast(pl.Float64, strict=False)
     if unit is None:
-        if len(filled) and number.null_count() * 2 > len(filled):
-            return _wall_clock(plain)
-        unit = _unit_of(number)
+        unit = unit_of_times(plain)
+    if unit == WALL_CLOCK:
+        return _wall_clock(plain)
     values = _nanoseconds(plain, NANOSECONDS[unit])
     return Parsed(values, plain.is_not_null() & values.is_null(), f"a time in {unit}", unit)
+
+
+def unit_of_times(text: pl.Series) -> str:
+    """The unit of a column of times, by its first 10,000 values.
+
+    Text that is mostly no number is a wall clock; numbers from 1e11 on are epoch milliseconds (1e14 microseconds, 1e17
+    nanoseconds), and smaller ones seconds.
+    """
+    given = present(text).drop_nulls().head(_ROWS_FOR_UNIT)
+    number = given.cast(pl.Float64, strict=False)
+    return WALL_CLOCK if len(given) and number.null_count() * 2 > len(given) else _unit_of(number)
+
+
+def zone_notes(naive: int, given: int) -> list[str]:
+    if 0 < naive < given:
+        return [f"{naive:,} of {given:,} times name no zone: read as UTC like the others"]
+    return []
 
 
 def _unit_of(number: pl.Series) -> str:
@@ -134,8 +151,8 @@ def _nanoseconds(plain: pl.Series, factor: int) -> pl.Series:
     """Decimal digits to nanoseconds in whole numbers; null where the text is no number or out of range."""
     digits = len(str(factor)) - 1
     parts = _frame(plain).select(
-        pl.col("x").str.extract(r"^([+-]?\d+)(?:\.\d*)?$").cast(pl.Int64, strict=False).alias("whole"),
-        pl.col("x").str.extract(r"^[+-]?\d+\.(\d+)$").fill_null("").str.pad_end(digits, "0").alias("fraction"),
+        pl.col("x").str.extract(r"^([+-]?[0-9]+)(?:\.[0-9]*)?$").cast(pl.Int64, strict=False).alias("whole"),
+        pl.col("x").str.extract(r"^[+-]?[0-9]+\.([0-9]+)$").fill_null("").str.pad_end(digits, "0").alias("fraction"),
         pl.col("x").str.starts_with("-").alias("negative"),
         pl.col("x").cast(pl.Float64, strict=False).alias("float"),
     )
@@ -148,31 +165,27 @@ def _nanoseconds(plain: pl.Series, factor: int) -> pl.Series:
 
 def _wall_clock(plain: pl.Series) -> Parsed:
     parts = _frame(plain).select(
-        pl.concat_str(pl.col("x").str.extract(_CLOCK, 1), pl.lit(" "), pl.col("x").str.extract(_CLOCK, 2))
+        pl.concat_str(pl.col("x").str.extract(CLOCK, 1), pl.lit(" "), pl.col("x").str.extract(CLOCK, 2))
         .str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="ns", strict=False)
         .cast(pl.Int64)
         .alias("second"),
-        pl.col("x").str.extract(_CLOCK, 3).fill_null("0").str.pad_end(9, "0").cast(pl.Int64).alias("fraction"),
-        pl.col("x").str.extract(_CLOCK, 4).str.to_uppercase().alias("zone"),
+        pl.col("x").str.extract(CLOCK, 3).fill_null("0").str.pad_end(9, "0").cast(pl.Int64).alias("fraction"),
+        pl.col("x").str.extract(CLOCK, 4).str.to_uppercase().alias("zone"),
         pl.col("x").is_not_null().alias("given"),
     )
     sign = pl.when(pl.col("zone").str.starts_with("-")).then(-1).otherwise(1)
-    hours = pl.col("zone").str.extract(r"^[+-](\d{2})").cast(pl.Int64)
-    minutes = pl.col("zone").str.extract(r"^[+-]\d{2}:?(\d{2})$").cast(pl.Int64)
+    hours = pl.col("zone").str.extract(r"^[+-]([0-9]{2})").cast(pl.Int64)
+    minutes = pl.col("zone").str.extract(r"^[+-][0-9]{2}:?([0-9]{2})$").cast(pl.Int64)
     offset = (sign * (hours * 3600 + minutes * 60)).fill_null(0) * 10**9
     values = parts.select((pl.col("second") + pl.col("fraction") - offset).alias("x"))["x"]
-    given = parts.filter(pl.col("second").is_not_null())["zone"]
-    notes: tuple[str, ...] = ()
-    if 0 < given.null_count() < len(given):
-        notes = (f"{given.null_count():,} of {len(given):,} times name no zone: read as UTC like the others",)
-    return Parsed(
-        values, parts["given"] & values.is_null(), "a time such as 2024-05-10 00:00:00.5", "wall clock", notes
-    )
+    naive = parts.filter(pl.col("second").is_not_null())["zone"].null_count()
+    expected = "a time such as 2024-05-10 00:00:00.5"
+    return Parsed(values, parts["given"] & values.is_null(), expected, WALL_CLOCK, naive)
 
 
 def _number_text(text: pl.Series) -> pl.Series:
     plain = present(text)
-    grouped = plain.str.contains(r"^[+-]?\d{1,3}(,\d{3})+(\.\d*)?$").fill_null(False)
+    grouped = plain.str.contains(r"^[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?$").fill_null(False)
     if not grouped.any():
         return plain
     return _frame(plain, grouped).select(

@@ -108,7 +108,8 @@ def _part(part: Any, place: str, position: int) -> Rendered:
     # The identity stands first in the placeholder: two images must differ from their first token on.
     identity = "\n".join(_identity(part))
     if identity:
-        return Rendered(f"<{hashlib.sha256(identity.encode()).hexdigest()[:16]} {kind}>", media=1)
+        digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
+        return Rendered(f"<{digest[:16]} {kind}>", media=1)
     return Rendered(f"<{place} {kind}>", media=1, unnamed=1)
 
 

@@ -7,13 +7,12 @@ prompt. The rate is the ratio of the sums, cached prompt tokens over prompt toke
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import polars as pl
 
-from inferdoc.errors import TraceError
+from inferdoc.traces.prefix_tree import PrefixTree, grow
+from inferdoc.traces.prompt_blocks import numbered, recorded_blocks, recorded_multiple, token_blocks, unknown_prompts
 from inferdoc.traces.trace import Trace
 
 
@@ -54,16 +53,16 @@ def ideal_hits(trace: Trace, block_size: int, *, per_model: bool = False) -> Ide
         TraceError: neither block size divides the other.
         ValueError: a block below one token.
     """
-    source = _prompt_blocks(trace, block_size)
+    source = _tree(trace, block_size)
     if isinstance(source, str):
-        return _unknown(block_size, source)
-    prompts, block_size, note = source
-    lengths = trace.rows["input_tokens"].to_numpy()
-    roots = trace.rows["model"].to_list() if per_model else [None] * len(trace)
-    hits = np.fromiter(_hits(prompts, lengths.tolist(), roots, block_size), dtype=np.int64, count=len(trace))
-    total, hit = int(lengths.sum()), int(hits.sum())
+        return IdealHits(block_size, None, None, None, None, None, None, source)
+    tree, joined, note = source
+    seen = tree.seen_before_within(numbered(trace.rows["model"])) if per_model else tree.seen_before
+    used = tree.block_size * joined
+    hits = tree.hit_blocks(seen, joined) * used
+    total, hit = int(tree.tokens.sum()), int(hits.sum())
     return IdealHits(
-        block_size=block_size,
+        block_size=used,
         prompt_tokens=total,
         hit_tokens=hit,
         hit_rate=hit / total,
@@ -91,88 +90,21 @@ def window_hits(trace: Trace, start: int, count: int, block_size: int) -> Window
     Raises:
         TraceError: neither block size divides the other.
     """
-    upto = replace(trace, rows=trace.rows.head(start + count))
-    source = _prompt_blocks(upto, block_size)
+    source = _tree(replace(trace, rows=trace.rows.head(start + count)), block_size)
     if isinstance(source, str):
         return WindowHits([0] * count, None, source)
-    prompts, block_size, _ = source
-    blocks = list(prompts)
-    lengths = upto.rows["input_tokens"].to_list()
-    whole = list(_hits(iter(blocks), lengths, [None] * len(blocks), block_size))[start:]
-    before = list(_hits(iter(blocks), lengths, [None] * len(blocks), block_size, learn=start))[start:]
-    return WindowHits(before, sum(whole) / sum(lengths[start:]))
+    tree, joined, _ = source
+    used = tree.block_size * joined
+    before = tree.hit_blocks(tree.seen_before_request(start), joined)[start:] * used
+    whole = tree.hit_blocks(tree.seen_before, joined)[start:] * used
+    return WindowHits(before.tolist(), int(whole.sum()) / int(tree.tokens[start:].sum()))
 
 
-def _prompt_blocks(trace: Trace, block_size: int) -> tuple[Iterator[list[Hashable]], int, str | None] | str:
-    """Each prompt's blocks, the block size used, and a remark; or why the prompts' identity is not known."""
+def _tree(trace: Trace, block_size: int) -> tuple[PrefixTree, int, str | None] | str:
+    """The prompts' tree, how many of its blocks make the one used, and a remark; or why the prompts are not known."""
     if block_size < 1:
         raise ValueError(f"block_size {block_size}")
     if trace.content == "block hashes":
-        block_size, joined, note = _usable_block(trace, block_size)
-        return _hash_blocks(trace, joined), block_size, note
-    if trace.has("prompt_ids") and not trace.seeded_ids:
-        if trace.rows["prompt_ids"].null_count():
-            return "some prompts have no token ids"
-        return _id_blocks(trace, block_size), block_size, None
-    if trace.content == "text":
-        return "the prompts are text that no tokenizer has encoded"
-    return "the trace has no prefixes"
-
-
-def _unknown(block_size: int, reason: str) -> IdealHits:
-    return IdealHits(block_size, None, None, None, None, None, None, reason)
-
-
-def _hits(
-    prompts: Iterator[list[Hashable]],
-    lengths: list[int],
-    roots: list[str | None],
-    block_size: int,
-    *,
-    learn: int | None = None,
-) -> Iterator[int]:
-    """Tokens served of each prompt, in order. A block is known by its parent and its content, as in a hash chain.
-
-    Only the first `learn` prompts leave their blocks behind (all of them for ``None``).
-    """
-    known: dict[tuple[Hashable, Hashable], int] = {}
-    for index, (blocks, length, root) in enumerate(zip(prompts, lengths, roots, strict=True)):
-        parent: Hashable = root
-        found, missed = 0, False
-        for block in blocks[: length // block_size]:
-            key = (parent, block)
-            missed = missed or key not in known
-            found += not missed
-            if missed and learn is not None and index >= learn:
-                break
-            parent = known.setdefault(key, len(known))
-        yield min(found, (length - 1) // block_size) * block_size
-
-
-def _usable_block(trace: Trace, asked: int) -> tuple[int, int, str | None]:
-    """The block to use, how many recorded blocks make it, and a remark where it is not the one asked for."""
-    recorded = trace.block_size
-    if recorded is None:
-        raise TraceError("the block size of the recorded hashes is not known", where=trace.source)
-    if asked % recorded == 0:
-        return asked, asked // recorded, None
-    if recorded % asked == 0:
-        note = f"the trace records blocks of {recorded} tokens: what is shared in blocks of {asked} is unknown"
-        return recorded, 1, note
-    raise TraceError(
-        f"blocks of {asked} tokens and the trace's blocks of {recorded} cannot be converted: neither divides the other;"
-        f" choose a multiple or a divisor of {recorded}",
-        where=trace.source,
-    )
-
-
-def _hash_blocks(trace: Trace, joined: int) -> Iterator[list[Hashable]]:
-    for hashes in trace.rows["prefix_blocks"]:
-        ids = hashes.to_list()
-        yield ids if joined == 1 else [tuple(ids[at : at + joined]) for at in range(0, len(ids), joined)]
-
-
-def _id_blocks(trace: Trace, block_size: int) -> Iterator[list[Hashable]]:
-    for ids in trace.rows["prompt_ids"]:
-        raw, width = ids.cast(pl.Int64).to_numpy().tobytes(), 8 * block_size
-        yield [raw[at : at + width] for at in range(0, len(raw), width)]
+        _, joined, note = recorded_multiple(trace, block_size)
+        return unknown_prompts(trace) or (grow(recorded_blocks(trace)), joined, note)
+    return unknown_prompts(trace) or (grow(token_blocks(trace, block_size)), 1, None)

@@ -1,54 +1,104 @@
-"""From a file to a trace: open, detect, read, assemble."""
+"""From files to a trace: open, detect, read, assemble."""
 
 from __future__ import annotations
 
-from itertools import chain, islice
-from pathlib import Path
+from itertools import islice
+from typing import cast
 
 from inferdoc.errors import TraceError
-from inferdoc.traces import csvtable, detection
-from inferdoc.traces.assembly import Draft, assemble
+from inferdoc.traces import csvtable, frames
+from inferdoc.traces.assembly import assemble
+from inferdoc.traces.detection import Content, chosen, detect
+from inferdoc.traces.draft import Draft
+from inferdoc.traces.formats.format import Format, LineReader, RecordReader, TableReader
+from inferdoc.traces.inputs import Given, find_inputs
 from inferdoc.traces.ledger import Ledger
-from inferdoc.traces.readers import azure, chat, mooncake, sharegpt, table
-from inferdoc.traces.records import read_records
+from inferdoc.traces.lines import Lines
+from inferdoc.traces.records import Records, read_records
 from inferdoc.traces.source import Source
 from inferdoc.traces.trace import Trace
 
 _RECORDS_LOOKED_AT = 20
-_RECORD_READERS = {"mooncake": mooncake.read, "chat": chat.read, "sharegpt": sharegpt.read, "jsonl": table.read_jsonl}
-_TABLE_READERS = {"azure": azure.read, "csv": table.read_csv}
+_LINES_LOOKED_AT = 200
 
 
-def read_trace(path: Path, *, trace_format: str | None = None, skip_bad_rows: bool = False) -> Trace:
+def read_trace(given: Given, *, trace_format: str | None = None, skip_bad_rows: bool = False) -> Trace:
     """Read a trace or request log, detecting its format from its content unless `trace_format` names one.
 
-    gz, bz2 and zst are unpacked, UTF-8 with or without byte order mark and UTF-16 with one are read. Every row read
-    is either a request of the trace or counted in `left_out` with a reason and the first line of its kind.
+    `given` is a file, several, a folder, a pattern, or ``-`` for standard input; several files are one trace, in order
+    of their names. gz, bz2 and zst are unpacked; UTF-8 with or without byte order mark, UTF-16 with one, Parquet and
+    Arrow are read. Every row read is either a request of the trace or counted in `left_out` with a reason and its
+    first places.
 
     Raises:
-        TraceError: the file cannot be read, its format is unknown, no row can be used, or a row is wrong (with file,
-            line, field and value). With `skip_bad_rows`, wrong rows are counted instead.
+        TraceError: a file cannot be read, its format is unknown or not that of the others, no row can be used, or a
+            row is wrong (with file, line, field and value). With `skip_bad_rows`, wrong rows are counted instead.
     """
-    source = Source.find(path)
-    ledger = Ledger(source.where, skip_bad_rows=skip_bad_rows)
-    if trace_format is not None:
-        detection.check_format(trace_format, is_json=source.is_json, where=source.where)
-    draft = _draft_of_records if source.is_json else _draft_of_table
-    return assemble(draft(source, ledger, trace_format), source, ledger)
+    inputs = find_inputs(given)
+    ledger = Ledger(inputs.where, skip_bad_rows=skip_bad_rows)
+    notes = list(inputs.notes)
+    found = _common_format(inputs.files, trace_format, notes)
+    draft = _read(found, inputs.files, ledger)
+    draft.notes[:0] = notes
+    return assemble(draft, inputs, ledger)
 
 
-def _draft_of_records(source: Source, ledger: Ledger, trace_format: str | None) -> Draft:
-    records = read_records(source, ledger)
-    first = list(islice(records, _RECORDS_LOOKED_AT))
-    if not first:
-        raise TraceError("holds no JSON object", where=source.where)
-    found = trace_format or detection.detect_records([record for _, record in first], source.where)
-    return _RECORD_READERS[found](chain(first, records), ledger)
+def _read(found: Format, files: tuple[Source, ...], ledger: Ledger) -> Draft:
+    if found.kind == "records":
+        return cast(RecordReader, found.read)(Records(files, ledger), ledger)
+    if found.kind == "table":
+        return cast(TableReader, found.read)(csvtable.read_tables(files, ledger), ledger)
+    return cast(LineReader, found.read)(Lines(files, ledger), ledger)
 
 
-def _draft_of_table(source: Source, ledger: Ledger, trace_format: str | None) -> Draft:
+def _common_format(files: tuple[Source, ...], name: str | None, notes: list[str]) -> Format:
+    """The format of all files.
+
+    Raises:
+        TraceError: two files have different formats; both are named.
+    """
+    first: tuple[Source, Format] | None = None
+    for source in files:
+        remarks: list[str] = []
+        content = _content(source)
+        found = detect(content) if name is None else chosen(name, content, remarks)
+        if first is None:
+            first = source, found
+            notes.extend(remarks)
+        elif found.read is not first[1].read:  # one reader joins files of two kinds: requests and their answers
+            raise TraceError(
+                f"is {found.title}, but {first[0].where} is {first[1].title}: one trace has one format;"
+                " give the files of one format, for example with a pattern",
+                where=source.where,
+            )
+    assert first is not None, "inputs have a file"
+    return first[1]
+
+
+def _content(source: Source) -> Content:
+    """The beginning of a file, as detection takes it.
+
+    Raises:
+        TraceError: JSON without a single object; shows the first faults.
+    """
+    if source.columnar:
+        records = [record for _, record in islice(frames.records(source), _RECORDS_LOOKED_AT)]
+        header = [name for name in frames.as_text(source).collect_schema() if name] if frames.is_flat(source) else []
+        return Content("columnar", source.where, records=records, header=header)
+    aside = Ledger(source.where, skip_bad_rows=True)
+    if source.is_json:
+        records = [record for _, record in islice(read_records(source, aside), _RECORDS_LOOKED_AT)]
+        if not records:
+            faults = "; ".join(aside.faults)
+            raise TraceError(f"holds no JSON object{f' ({faults})' if faults else ''}", where=source.where)
+        return Content("JSON", source.where, records=records)
     header = csvtable.read_header(source)
-    found = trace_format or detection.detect_table(header, source.head, source.where)
-    if found == "azure" and not {name.lower() for name in header} >= azure.HEADER:
-        raise TraceError(f"trace format 'azure' needs columns {', '.join(sorted(azure.HEADER))}", where=source.where)
-    return _TABLE_READERS[found](csvtable.read_table(source, ledger), ledger)
+    lines = [line for _, line in islice(source.lines(), _LINES_LOOKED_AT)]
+    return Content("CSV", source.where, records=_first_rows(lines, header), header=header, lines=lines)
+
+
+def _first_rows(lines: list[str], header: list[str]) -> list[dict[str, str | None]]:
+    """The first rows of a table as records of text, for formats of records that are exported as tables too."""
+    given = [line for line in lines if line.strip()]
+    rows = csvtable.split(given[: _RECORDS_LOOKED_AT + 1])
+    return [dict(zip(header, [cell or None for cell in row], strict=False)) for row in rows[1:]]

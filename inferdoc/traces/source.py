@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import glob
 import gzip
 import io
 import re
@@ -17,23 +18,25 @@ import polars as pl
 
 from inferdoc.errors import TraceError
 
+Compression = Literal["gzip", "bzip2", "zstd"]
+Columnar = Literal["parquet", "arrow", "arrow stream"]
+
 _HEAD_BYTES = 1 << 16
+_CHUNK_BYTES = 1 << 20
 _JSON_START = re.compile(r"\{|\[\s*([\[{\]\"]|$)")
+_COLUMNAR_MAGIC: dict[bytes, Columnar] = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow stream"}
 _REFUSED_MAGIC = {
-    b"PAR1": "a Parquet file: not read yet; write it as JSONL or CSV, for example with polars' write_ndjson",
-    b"ARROW1": "an Arrow file: not read yet; write it as JSONL or CSV, for example with polars' write_ndjson",
     b"PK\x03\x04": "a zip archive; unpack it and give the file inside",
     b"\xfd7zXZ\x00": "xz-compressed: not read; unpack it with `xz -d`",
 }
-
-Compression = Literal["gzip", "bzip2", "zstd"]
 
 
 @dataclass(frozen=True)
 class Source:
     """A trace file that can be opened again and again as UTF-8 without a byte order mark.
 
-    `where` is the path as the user gave it; `head` is the beginning of the text, without leading blank lines.
+    `where` is the path as the user gave it; `head` is the beginning of the text, without leading blank lines;
+    `columnar` files (Parquet, Arrow) have no text.
     """
 
     path: Path
@@ -41,15 +44,16 @@ class Source:
     compression: Compression | None
     encoding: str
     head: str
+    columnar: Columnar | None = None
 
     @classmethod
-    def find(cls, path: Path) -> Source:
+    def find(cls, path: Path, where: str | None = None) -> Source:
         """Look at the file's first bytes.
 
         Raises:
             TraceError: no such file, a folder, empty, not text, or a file that only stands for the data.
         """
-        where = str(path)
+        where = where or str(path)
         if path.is_dir():
             raise TraceError("is a folder; give one trace file", where=where)
         try:
@@ -60,6 +64,9 @@ class Source:
         for prefix, what in _REFUSED_MAGIC.items():
             if magic.startswith(prefix):
                 raise TraceError(f"is {what}", where=where)
+        for prefix, kind in _COLUMNAR_MAGIC.items():
+            if magic.startswith(prefix):
+                return cls(path, where, None, "utf-8", "", kind)
         compression = _compression(magic)
         draft = cls(path, where, compression, "utf-8", "")
         with draft._reading(), draft._unpacked() as stream:
@@ -72,7 +79,7 @@ class Source:
     @property
     def name(self) -> str:
         """The file's name without its folder."""
-        return self.path.name
+        return Path(self.where).name
 
     @property
     def is_json(self) -> bool:
@@ -91,6 +98,29 @@ class Source:
             return self._decode(data, "utf-16").encode()
         return data.removeprefix(codecs.BOM_UTF8)
 
+    def plain(self) -> Path | io.BytesIO:
+        """What polars reads: the file itself where it is plain UTF-8, else its content unpacked."""
+        if self.columnar:
+            # Polars takes a path with brackets for a pattern.
+            return io.BytesIO(self.path.read_bytes()) if glob.has_magic(str(self.path)) else self.path
+        other = self.compression or self.encoding == "utf-16" or self._has_mark() or glob.has_magic(str(self.path))
+        return io.BytesIO(self.read()) if other else self.path
+
+    def has_byte(self, byte: bytes) -> bool:
+        """Whether `byte` is anywhere in the unpacked file."""
+        with self._reading(), self._unpacked() as stream:
+            return any(byte in chunk for chunk in iter(lambda: stream.read(_CHUNK_BYTES), b""))
+
+    def ends_with_line(self) -> bool:
+        """Whether the last line has a line end: a file that is being written may not have."""
+        if self.encoding == "utf-16":
+            return self.text().endswith("\n")
+        last = b""
+        with self._reading(), self._unpacked() as stream:
+            for chunk in iter(lambda: stream.read(_CHUNK_BYTES), b""):
+                last = chunk[-1:]
+        return last in (b"\n", b"\r")
+
     def text(self) -> str:
         """The whole file as text with ``\\n`` line ends."""
         return self._decode(self.read(), "utf-8").replace("\r\n", "\n")
@@ -104,6 +134,10 @@ class Source:
             for number, raw in enumerate(stream, 1):
                 line = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
                 yield number, self._decode(line, "utf-8", number).rstrip("\r\n")
+
+    def _has_mark(self) -> bool:
+        with self.path.open("rb") as file:
+            return file.read(3) == codecs.BOM_UTF8
 
     def _decode(self, data: bytes, encoding: str, line: int | None = None) -> str:
         try:
@@ -160,15 +194,17 @@ def _encoding(head: bytes) -> str:
 
 
 def _unpack_zstd(path: Path, where: str) -> bytes:
-    # Python has no zstd before 3.14; polars unpacks it on the way into its CSV reader. One column, a separator that
-    # JSON and CSV text never hold, and no quoting give the lines back as they are.
+    # Python has no zstd before 3.14; polars unpacks it on the way into its CSV reader. One column, a separator and a line
+    # end that JSON and CSV text never hold, and no quoting give the content back as it is.
     try:
-        frame = pl.read_csv(path, has_header=False, separator="\x01", quote_char=None, schema={"line": pl.String})
+        frame = pl.read_csv(
+            io.BytesIO(path.read_bytes()), has_header=False, separator="\x01", eol_char="\x02", quote_char=None, schema={"text": pl.String}
+        )
     except pl.exceptions.NoDataError:
         return b""
     except pl.exceptions.ComputeError as error:
         raise TraceError(f"not UTF-8 inside ({error}); unpack it and save it as UTF-8", where=where) from None
-    return "\n".join(frame["line"].fill_null("")).encode()
+    return "".join(frame["text"].fill_null("")).encode()
 
 
 def _refuse_stand_ins(text: str, where: str) -> None:
@@ -179,6 +215,8 @@ def _refuse_stand_ins(text: str, where: str) -> None:
         raise TraceError("is a Git LFS pointer, not the data; fetch the data with `git lfs pull`", where=where)
     if start[:200].lower().startswith(("<!doctype html", "<html", "<?xml", "<head")):
         raise TraceError("is a web page, not a trace: the download gave an error page; fetch it again", where=where)
+    if text[257:262] == "ustar":
+        raise TraceError("is a tar archive; unpack it and give the file or folder inside", where=where)
     if "\x00" in text[:4096]:
         position = text.index("\x00")
         raise TraceError(f"not UTF-8 text (byte 0x00 at {position}); save the file as UTF-8", where=where)

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from inferdoc.evidence import Basis, Quantity
+from inferdoc.traces.counts import Counts, count_column
 
 REQUESTS_FOR_PERCENTILE = {50: 6, 90: 36, 95: 72, 99: 368}
 """Fewest requests for which order statistics give a 95% interval of that percentile."""
@@ -17,54 +18,51 @@ def quantities(rows: pl.DataFrame) -> list[Quantity]:
     """Percentiles (linear interpolation) and mean of the lengths, and prompt tokens for each output token."""
     found = []
     for column, label in _LABELS.items():
-        lengths = rows[column].drop_nulls().to_numpy()
+        lengths = count_column(rows, column)
         for percent, needed in REQUESTS_FOR_PERCENTILE.items():
             value, reason = None, _too_few(lengths, column, needed)
             if reason is None:
-                value = float(np.percentile(lengths, percent))
-            found.append(_quantity(f"{column}_p{percent}", f"{label}, p{percent}", value, "tokens", lengths, reason))
+                value = lengths.percentile(percent)
+            found.append(_quantity(f"{column}_p{percent}", f"{label}, p{percent}", value, "tokens", lengths.n, reason))
         reason = _too_few(lengths, column, 1)
-        mean = float(lengths.mean()) if reason is None else None
-        found.append(_quantity(f"{column}_mean", f"{label}, mean", mean, "tokens", lengths, reason))
+        mean = lengths.mean if reason is None else None
+        found.append(_quantity(f"{column}_mean", f"{label}, mean", mean, "tokens", lengths.n, reason))
     both = rows.select("input_tokens", "output_tokens").drop_nulls()
     total_out = int(both["output_tokens"].sum())
     ratio = int(both["input_tokens"].sum()) / total_out if total_out else None
     reason = None if total_out else "prompt and output lengths are not both known"
     label = "prompt tokens for each output token, ratio of the sums"
-    found.append(_quantity("input_output_ratio", label, ratio, "", both["input_tokens"].to_numpy(), reason))
+    found.append(_quantity("input_output_ratio", label, ratio, "", both.height, reason))
     return found
 
 
-def _too_few(lengths: npt.NDArray[np.int64], column: str, needed: int) -> str | None:
-    if not len(lengths):
+def _too_few(lengths: Counts, column: str, needed: int) -> str | None:
+    if not lengths.n:
         return f"the trace has no {column.replace('_tokens', '')} lengths before a tokenizer has counted them"
-    if len(lengths) < needed:
-        return f"{len(lengths)} requests: a 95% interval needs {needed}"
+    if lengths.n < needed:
+        return f"{lengths.n} requests: a 95% interval needs {needed}"
     return None
 
 
-def _quantity(
-    id: str, label: str, value: float | None, unit: str, sample: npt.NDArray[np.int64], reason: str | None
-) -> Quantity:
-    return Quantity(
-        id=id, label=label, value=value, unit=unit, basis=Basis.TRACE, n=len(sample), exact=True, reason=reason
-    )
+def _quantity(id: str, label: str, value: float | None, unit: str, n: int, reason: str | None) -> Quantity:
+    return Quantity(id=id, label=label, value=value, unit=unit, basis=Basis.TRACE, n=n, exact=True, reason=reason)
 
 
 def clock_notes(arrival_s: npt.NDArray[np.float64]) -> list[str]:
     """Remarks on sorted arrival times: a coarse clock, one burst, a rate that is not one number."""
     if len(arrival_s) < 2:
         return []
-    moments = np.unique(arrival_s)
-    if len(moments) == 1:
+    distinct = int(np.count_nonzero(arrival_s[1:] > arrival_s[:-1])) + 1
+    if distinct == 1:
         return ["all requests arrive at the same time: there is no arrival rate"]
     notes = []
-    if len(moments) < len(arrival_s) and (arrival_s % 1 == 0).all():
+    if distinct < len(arrival_s) and (arrival_s % 1 == 0).all():
         notes.append("timestamps have whole seconds: order and bursts within a second are unknown")
-    elif len(moments) * 2 <= len(arrival_s):
-        step = float(np.median(np.diff(moments)))
+    elif distinct * 2 <= len(arrival_s):
+        gaps = np.diff(arrival_s)
+        steps = gaps[gaps > 0]
         notes.append(
-            f"timestamps step by about {step:.2g} s ({len(moments):,} distinct in {len(arrival_s):,} requests):"
+            f"timestamps step by about {np.median(steps):.2g} s ({distinct:,} distinct in {len(arrival_s):,} requests):"
             " bursts shorter than a step are an artefact of the clock"
         )
     if len(arrival_s) >= 100:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -12,8 +12,8 @@ import polars as pl
 
 from inferdoc.errors import TraceError
 from inferdoc.evidence import LeftOut, Workload
-from inferdoc.traces import summary
-from inferdoc.traces.ledger import merge
+from inferdoc.traces import buffers, summary
+from inferdoc.traces.ledger import Files, merge
 
 Content = Literal["text", "token ids", "block hashes", "lengths only"]
 
@@ -35,6 +35,9 @@ SCHEMA: dict[str, pl.DataType] = {
     "ttft_s": pl.Float64(),
     "e2e_s": pl.Float64(),
     "queue_s": pl.Float64(),
+    "itl_s": pl.List(pl.Float64),
+    "segment": pl.Int64(),
+    "components": pl.List(pl.Struct({"kind": pl.String, "id": pl.UInt64, "tokens": pl.Int64})),
 }
 NO_OUTPUT = "no output length: cannot be run"
 
@@ -43,7 +46,9 @@ NO_OUTPUT = "no output length: cannot be run"
 class Trace:
     """Requests in order of arrival (stable; in the source's order where it has no times).
 
-    `rows` has the columns of `SCHEMA`; a value that the source lacks is null, never 0. `row` is the line of the source.
+    `rows` has the columns of `SCHEMA`; a value that the source lacks is null, never 0. `row` is the line of the source,
+    `segment` numbers the stretches of one clock from 0 (null where there is one), `components` are the pieces of a
+    prompt in order, where the source names pieces instead of blocks.
     Failed requests are not in it: readers count them in `left_out`, so every row has `status` ``ok``.
     """
 
@@ -61,6 +66,10 @@ class Trace:
     """True where `prompt_ids` were made up by `with_token_ids`."""
     length_scale: Fraction = Fraction(1)
     replicas: int = 1
+    independent_clocks: bool = False
+    """Each segment's times count from its own start: there is no rate or duration of the whole."""
+    files: Files = field(default_factory=Files, compare=False)
+    """Which file a `row` is in, where the trace has several."""
 
     @property
     def content(self) -> Content:
@@ -78,12 +87,15 @@ class Trace:
 
     def has(self, column: str) -> bool:
         """Whether any request has a value in `column`."""
-        return self.rows[column].null_count() < self.rows.height
+        # Not by `rows[column]`: that would give a column of one value for all rows the memory of all rows.
+        return int(self.rows.select(pl.col(column).null_count()).item()) < self.rows.height
 
     @property
     def duration_s(self) -> float | None:
-        """Seconds from the first arrival to the last; ``None`` without times."""
-        return float(self.rows["arrival_s"][-1]) if len(self) and self.has("arrival_s") else None
+        """Seconds from the first arrival to the last; ``None`` without times, or with independent clocks."""
+        if self.independent_clocks or not len(self) or not self.has("arrival_s"):
+            return None
+        return float(self.rows["arrival_s"][-1])
 
     @property
     def rate_per_s(self) -> float | None:
@@ -141,7 +153,7 @@ class Trace:
                 for name in ("input_tokens", "output_tokens")
             ),
             pl.col("cached_tokens") * numerator // denominator,
-            *(pl.lit(None, SCHEMA[name]).alias(name) for name in ("prompt_ids", "ttft_s", "e2e_s", "queue_s")),
+            *(pl.lit(None, SCHEMA[name]).alias(name) for name in ("prompt_ids", "ttft_s", "e2e_s", "queue_s", "itl_s")),
         )
         return replace(self, rows=rows, block_size=block_size, seeded_ids=False, length_scale=self.length_scale * scale)
 
@@ -190,15 +202,20 @@ class Trace:
         dropped = self.rows.filter(condition)
         if dropped.is_empty():
             return self
-        entry = LeftOut(reason=reason, rows=dropped.height, first_line=int(dropped["row"].to_numpy().min()))
+        entry = self.files.counted(reason, dropped["row"])
         kept = self._with_rows(self.rows.filter(~condition.fill_null(False)))
         return replace(kept, left_out=merge([*self.left_out, entry]))
 
     def fingerprint(self) -> str:
-        """SHA-256 over the columns, the block size and the scale: equal for equal work, whatever the file is called."""
-        digest = hashlib.sha256(f"{self.block_size} {self.length_scale} {self.rows.columns}\n".encode())
-        for part in self.rows.iter_slices(100_000):
-            digest.update(part.write_ndjson().encode())
+        """SHA-256 over the values, the block size and the scale: equal for equal work, whatever the file is called.
+
+        Columns without any value do not count, so that a column that is added to `SCHEMA` changes nothing.
+        """
+        digest = hashlib.sha256(f"{self.block_size} {self.length_scale} {len(self)}\n".encode())
+        for name in sorted(self.rows.columns):
+            if self.has(name):
+                digest.update(f"{name} {SCHEMA[name]}\n".encode())
+                buffers.feed(digest, self.rows.select(name))
         return digest.hexdigest()
 
     def workload(self) -> Workload:
@@ -221,7 +238,9 @@ class Trace:
         )
 
     def _with_rows(self, rows: pl.DataFrame) -> Trace:
-        return replace(self, rows=rows.with_columns(pl.col("arrival_s") - pl.col("arrival_s").min()))
+        start = pl.col("arrival_s").min()
+        start = start.over("segment") if self.independent_clocks else start
+        return replace(self, rows=rows.with_columns(pl.col("arrival_s") - start))
 
 
 def _share(key: str, seed: int) -> int:

@@ -280,3 +280,12 @@ def test_a_prefix_cache_begins_with_what_came_before_the_slice(tmp_path: Path) -
     assert cached.steps[0].start_s == 0.0
     plain = virtual.serve(context.config())
     assert sum(request.num_cached for request in plain.requests) == 0
+
+
+def test_the_slice_is_taken_from_the_peak_where_there_is_one(tmp_path: Path) -> None:
+    lengths = [(100, 10)] * 20 + [(10, 1)] * 20
+    trace = write_trace(tmp_path / "t.csv", [(float(i), *pair) for i, pair in enumerate(lengths)])
+    start, count = choose_window(trace, 10, within=(20, 15))
+    assert 20 <= start <= 25
+    assert count == 10
+    assert choose_window(trace, 16, within=(20, 15)) == choose_window(trace, 16)  # too small to hold it

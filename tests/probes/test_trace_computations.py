@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from inferdoc.probes.kv_fragmentation import tail_waste
-from inferdoc.probes.output_variance import static_waste
+from inferdoc.traces.batch_waste import static_waste
 
 
 def test_equal_outputs_waste_nothing_in_static_batches() -> None:

@@ -26,7 +26,8 @@ QUANTITIES = {
     "kv_headroom devices_needed weights_int8_bytes weights_int4_bytes kv_fp8_bytes_per_token student_parameters "
     "int8_weight_saving kv_fp8_saving logits_bytes graphs_bytes kv_pool_bytes memory_left_bytes quantization_scheme "
     "frees_quantization_bytes buys_quantization_requests frees_kv_quantization_bytes buys_kv_quantization_requests "
-    "frees_sparsity_bytes buys_sparsity_requests student_layers student_hidden_size student_cost step_share draft_takes_tokens "
+    "frees_sparsity_bytes buys_sparsity_requests student_layers student_hidden_size student_cost step_share "
+    "draft_takes_tokens "
     "plan_weights_bytes plan_activation_bytes plan_outside_bytes plan_kv_tokens kv_headroom_p50 more_kv_quantization",
     "quality": " ".join(
         f"{technique}.{figure}"
@@ -36,7 +37,7 @@ QUANTITIES = {
     + " calibration_excess",
     "student": "parameters tpot_full_batch weights_bytes cost perplexity_ratio",
     "prefix": "ideal_hit_rate ideal_hit_rate_slice measured_hit_rate shared_request_share median_shared_tokens "
-    "compulsory_share",
+    "compulsory_share hit_rate_at_capacity capacity_for_90 mended_hit_rate mended_share",
     "variance": "output_cv output_p50_tokens output_p99_tokens static_waste queue_behind_long_share",
     "fragmentation": "internal_waste_full internal_waste_request tail_waste external_waste_full live_full live_paged "
     "budget_binds pays_below_tokens best_block_size tail_waste_b16 tail_waste_b32 tail_waste_b64 tail_waste_b128",

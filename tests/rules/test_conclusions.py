@@ -286,7 +286,29 @@ CASES: list[tuple[str, str, Setup, Conclusion, str]] = [
     ),
     ("prefix-caching", "does not fit", lambda m: m.does_not_fit(), NOT_MEASURED, "Does not fit."),
     ("prompt-reordering", "all reused", known({"prefix.ideal_hit_rate": 0.95}), NOT_NEEDED, "95%"),
-    ("prompt-reordering", "some left", known({"prefix.ideal_hit_rate": 0.4}), NOT_MEASURED, "not yet supported"),
+    (
+        "prompt-reordering",
+        "a breaker",
+        known({"prefix.ideal_hit_rate": 0.04, "prefix.mended_hit_rate": 0.83, "prefix.mended_share": 0.79}),
+        NOT_MEASURED,
+        "it would be 83%",
+    ),
+    (
+        "prompt-reordering",
+        "no breaker",
+        known({"prefix.ideal_hit_rate": 0.4, "prefix.mended_hit_rate": 0.41, "prefix.mended_share": 0.01}),
+        NOT_NEEDED,
+        "too little to move anything for",
+    ),
+    (
+        "prompt-reordering",
+        "hashes only",
+        lambda m: (
+            m.fits().known("prefix.ideal_hit_rate", 0.4).unknown("prefix.mended_share", "block hashes hold no text")
+        ),
+        NOT_MEASURED,
+        "Block hashes hold no text",
+    ),
     (
         "prompt-reordering",
         "no prefixes",

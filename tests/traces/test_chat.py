@@ -75,7 +75,8 @@ def test_rows_without_any_output_stay_and_are_said(jsonl):
     assert any("1 of 2 requests have no output" in note for note in trace.notes)
     runnable = tokenize(trace, characters).runnable()
     assert runnable.rows["row"].to_list() == [2]
-    assert runnable.left_out == (LeftOut(reason="no output length: cannot be run", rows=1, first_line=1),)
+    reason = "no output length: cannot be run"
+    assert runnable.left_out == (LeftOut(reason=reason, rows=1, first_line=1, places=["1"]),)
 
 
 def test_a_trace_without_any_output_cannot_be_run(jsonl):
@@ -124,7 +125,8 @@ def test_null_content_without_calls_is_an_error_with_line_and_field(jsonl):
 
 def test_an_answer_without_a_prompt_is_counted(jsonl):
     trace = read_trace(jsonl([{"messages": [ANSWER]}, {"messages": [ASK, ANSWER]}]))
-    assert trace.left_out == (LeftOut(reason="an answer without a prompt", rows=1, first_line=1),)
+    reason = "an answer without a prompt"
+    assert trace.left_out == (LeftOut(reason=reason, rows=1, first_line=1, places=["1"]),)
 
 
 @pytest.mark.parametrize("messages", [[], [5]])

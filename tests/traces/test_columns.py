@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from inferdoc.traces.columns import parse_counts, parse_durations, parse_times, split_unit
+from inferdoc.traces.columns import parse_counts, parse_durations, parse_times, split_unit, zone_notes
 
 
 def column(*cells):
@@ -94,7 +94,9 @@ def test_wall_clocks(cell, nanoseconds):
 
 def test_times_without_a_zone_among_others_are_said():
     parsed = parse_times(column("2024-05-10 00:00:00", "2024-05-10 00:00:01Z"))
-    assert parsed.notes == ("1 of 2 times name no zone: read as UTC like the others",)
+    assert parsed.naive == 1
+    assert zone_notes(parsed.naive, 2) == ["1 of 2 times name no zone: read as UTC like the others"]
+    assert zone_notes(2, 2) == zone_notes(0, 2) == []
 
 
 @pytest.mark.parametrize("cell", ["2024-13-10 00:00:00", "yesterday", "12"])

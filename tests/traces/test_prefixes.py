@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from inferdoc.errors import TraceError
 from inferdoc.traces import SCHEMA, Trace, ideal_hits, read_trace, tokenize, window_hits, with_token_ids
@@ -181,3 +183,44 @@ def test_a_window_of_lengths_has_no_hits_to_tell(tmp_path: Path) -> None:
     path.write_text("timestamp,prompt_tokens,completion_tokens\n0,64,1\n1,64,1\n")
     hits = window_hits(read_trace(path), 1, 1, 16)
     assert (hits.from_history, hits.hit_rate, hits.reason) == ([0], None, "the trace has no prefixes")
+
+
+def dictionary_hits(prompts, models, learn):
+    """Blocks found of each prompt, each block known by its parent and its content; the first `learn` leave theirs."""
+    known, found = {}, []
+    for index, (blocks, model) in enumerate(zip(prompts, models, strict=True)):
+        parent, count, missed = model, 0, False
+        for block in blocks:
+            missed = missed or (parent, block) not in known
+            count += not missed
+            if missed and index >= learn:
+                break
+            parent = known.setdefault((parent, block), len(known))
+        found.append(count)
+    return found
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data(), st.integers(1, 3), st.booleans())
+def test_any_small_trace_against_a_dictionary(data, joined, per_model):
+    prompts = data.draw(st.lists(st.lists(st.integers(0, 1), max_size=7), min_size=1, max_size=20))
+    each = {"min_size": len(prompts), "max_size": len(prompts)}
+    models = data.draw(st.lists(st.sampled_from(["a", "b", None]), **each))
+    start = data.draw(st.integers(0, len(prompts) - 1))
+    lengths = [4 * len(prompt) + data.draw(st.integers(0 if prompt else 1, 3)) for prompt in prompts]
+    trace = of_blocks(*zip(lengths, prompts, strict=True), block_size=4)
+    trace = Trace(trace.rows.with_columns(pl.Series("model", models, pl.String)), "t", "mooncake", block_size=4)
+    block = 4 * joined
+    groups = [[tuple(p[at : at + joined]) for at in range(0, len(p) // joined * joined, joined)] for p in prompts]
+
+    def tokens(models, learn):
+        found = dictionary_hits(groups, models, learn)
+        return [min(count, (length - 1) // block) * block for count, length in zip(found, lengths, strict=True)]
+
+    expected = tokens(models if per_model else [None] * len(prompts), len(prompts))
+    hits = ideal_hits(trace, block, per_model=per_model)
+    assert (hits.hit_tokens, hits.prompt_tokens) == (sum(expected), sum(lengths))
+    assert hits.median_shared_tokens == np.median(expected)
+    window = window_hits(trace, start, len(prompts) - start, block)
+    assert window.from_history == tokens([None] * len(prompts), start)[start:]
+    assert window.hit_rate == sum(tokens([None] * len(prompts), len(prompts))[start:]) / sum(lengths[start:])

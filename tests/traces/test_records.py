@@ -27,8 +27,8 @@ def test_bad_rows_are_skipped_and_counted_only_when_asked(write):
     trace = read_trace(write("trace.jsonl", GOOD * 12 + BROKEN + GOOD + "5\n" + BROKEN), skip_bad_rows=True)
     assert len(trace) == 13
     assert trace.left_out == (
-        LeftOut(reason="not valid JSON", rows=2, first_line=13),
-        LeftOut(reason="not a JSON object", rows=1, first_line=15),
+        LeftOut(reason="not valid JSON", rows=2, first_line=13, places=["13", "16"]),
+        LeftOut(reason="not a JSON object", rows=1, first_line=15, places=["15"]),
     )
 
 
@@ -38,8 +38,35 @@ def test_lines_are_counted_with_blank_ones(write):
 
 
 def test_a_last_line_that_is_cut_off(write):
+    trace = read_trace(write("trace.jsonl", GOOD * 2 + GOOD[:30]))
+    assert len(trace) == 2
+    assert trace.left_out == (LeftOut(reason="cut off last line", rows=1, first_line=3, places=["3"]),)
+
+
+def test_a_last_line_with_its_end_is_broken_not_cut_off(write):
     with pytest.raises(TraceError, match=r"trace\.jsonl:3: not valid JSON.*the line ends"):
-        read_trace(write("trace.jsonl", GOOD * 2 + GOOD[:30]))
+        read_trace(write("trace.jsonl", GOOD * 2 + GOOD[:30] + "\n"))
+
+
+def test_a_table_whose_last_line_is_cut_off(write):
+    trace = read_trace(write("t.csv", "timestamp,input_tokens,output_tokens\n1,5,2\n2,6,3\n3,"))
+    assert len(trace) == 2
+    assert trace.left_out == (LeftOut(reason="cut off last line", rows=1, first_line=4, places=["4"]),)
+
+
+def test_a_file_of_bad_rows_only_shows_the_first_three(write):
+    path = write("trace.jsonl", GOOD.replace("5", "-5") * 5)
+    with pytest.raises(TraceError, match=r"no request that can be used \(5 input_length is not") as raised:
+        read_trace(path, skip_bad_rows=True)
+    assert [f"{path}:{line}: input_length is '-5'" in str(raised.value) for line in (1, 2, 3, 4)] == [True] * 3 + [False]
+    broken = write("broken.jsonl", (BROKEN + "5\n") * 2)
+    with pytest.raises(TraceError, match=r"holds no JSON object \(.*:1: not valid.*:2: expected a JSON.*:3: not valid"):
+        read_trace(broken)
+
+
+def test_several_arrays_in_a_row(write):
+    body = "[" + GOOD.strip() + "]\n[" + (GOOD.strip() + ",") * 2 + "]"
+    assert read_trace(write("trace.json", body)).rows["row"].to_list() == [1, 2, 2]
 
 
 def test_a_first_line_that_is_broken_is_a_row_like_any_other(write):

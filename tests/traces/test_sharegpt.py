@@ -74,3 +74,23 @@ def test_wrong_turns_are_named(jsonl, turn, says):
     with pytest.raises(TraceError, match=r"trace\.jsonl:2: " + says):
         read_trace(path)
     assert len(read_trace(path, skip_bad_rows=True)) == 1
+
+
+@pytest.mark.parametrize("id_name", ["conversation_id", "conversation_hash"])
+def test_lmsys_and_wildchat(jsonl, id_name):
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}] * 2
+    rows = [{id_name: "c1", "model": "gpt-4", "conversation": turns, "timestamp": "2023-04-09 00:02:53"}]
+    trace = read_trace(jsonl(rows))
+    assert trace.rows.select("session", "turn", "model").rows() == [("c1", 1, "gpt-4"), ("c1", 2, "gpt-4")]
+    # One time for the conversation would make its turns arrive together.
+    assert not trace.has("arrival_s")
+    assert any("not the arrival of each request" in note for note in trace.notes)
+
+
+def test_slices_of_a_longer_conversation_are_told_from_numbered_ones(jsonl):
+    pair = [human("q"), gpt("r")]
+    slices = [{"id": "QW_0", "conversations": pair * 2}, {"id": "QW_4", "conversations": pair}]
+    numbered = [{"id": f"identity_{n}", "conversations": pair * 2} for n in range(6)]
+    notes = read_trace(jsonl(slices + numbered)).notes
+    assert any(note.startswith("1 conversations continue a longer one") for note in notes)
+    assert not any("continue a longer one" in note for note in read_trace(jsonl(numbered)).notes)

@@ -54,7 +54,7 @@ def test_zst_is_unpacked(write, parts):
 
 def test_lines_inside_zst_keep_their_numbers(write):
     with pytest.raises(TraceError, match=r"trace\.jsonl\.zst:4: not valid JSON"):
-        read_trace(write("trace.jsonl.zst", zst_frame(b"\n" + ROWS + b"{broken")))
+        read_trace(write("trace.jsonl.zst", zst_frame(b"\n" + ROWS + b"{broken\n")))
 
 
 def test_csv_in_gzip_with_bom(write):
@@ -69,7 +69,10 @@ def test_csv_in_gzip_with_bom(write):
         (b"\n \n", "is empty"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n", "Git LFS pointer.*git lfs pull"),
         (b"<!DOCTYPE html>\n<html><body>404</body></html>", "web page"),
-        (b"PAR1....", "Parquet"),
+        (b"PAR1....", "broken parquet file"),
+        (b"ARROW1....", "broken arrow file"),
+        (b"\xfd7zXZ\x00..", "xz -d"),
+        (b"trace.jsonl".ljust(257, b"\x00") + b"ustar", "tar archive"),
         (b"PK\x03\x04....", "zip"),
         (ROWS.decode().encode("utf-16-le"), r"not UTF-8 text \(byte 0x00 at 1\)"),
         (gzip.compress(ROWS, mtime=0)[:-12], "cannot be unpacked.*cut off"),
@@ -97,7 +100,7 @@ def test_bytes_of_another_encoding_in_a_table_are_named(write):
 
 
 def test_a_folder_and_a_missing_file_are_named(tmp_path):
-    with pytest.raises(TraceError, match="is a folder"):
+    with pytest.raises(TraceError, match="the folder holds no trace file"):
         read_trace(tmp_path)
     with pytest.raises(TraceError, match="cannot be read"):
         read_trace(tmp_path / "none.jsonl")

@@ -142,7 +142,7 @@ def test_hashes_of_unknown_block_size_are_asked_for(jsonl):
 
 def test_prompts_with_text(jsonl):
     trace = read_trace(jsonl([{"prompt": "hello", "output_tokens": 5}, {"prompt": "hello you", "output_tokens": 6}]))
-    assert (trace.format, trace.content) == ("jsonl", "text")
+    assert (trace.format, trace.content) == ("prompts", "text")
     assert trace.rows["prompt_text"].to_list() == ["hello", "hello you"]
     assert trace.rows["input_tokens"].null_count() == 2
 

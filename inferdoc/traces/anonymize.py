@@ -1,0 +1,195 @@
+"""A trace without texts, names or ids: chained keyed hashes of blocks, pseudonyms of sessions, lengths and times.
+
+A hash is BLAKE2b with a secret key, over the hash of the blocks before and the block's content. Who has the key can
+test guesses of a text, so the key stays where the texts are; files made with one key can be joined. Lengths and times
+stay as they are: they are what is analysed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from inferdoc.errors import InputError, TraceError
+from inferdoc.traces.chains import as_lists, chain, keyed, known_blocks
+from inferdoc.traces.ledger import Files
+from inferdoc.traces.prompt_blocks import PromptBlocks
+from inferdoc.traces.trace import SCHEMA, Trace
+
+KEY_BYTES = 32
+_SHORTEST_KEY = 16
+_REMOVED = ("prompt_text", "output_text", "prompt_ids", "output_ids")
+
+
+@dataclass(frozen=True)
+class Anonymized:
+    trace: Trace
+    notes: list[str]
+    """What was done, for the file and the user; nothing that identifies."""
+
+
+def read_key(path: Path) -> tuple[bytes, bool]:
+    """The key in `path`, and whether it was made here: a new one is written for its owner alone (mode 600).
+
+    Raises:
+        InputError: the file cannot be read or written, or is too short to be a key.
+    """
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            text = secrets.token_hex(KEY_BYTES)
+            file.write(text + "\n")
+            return _derived(text.encode()), True
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise InputError(f"{path}: the key cannot be written ({error.strerror or error})") from None
+    try:
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise InputError(f"{path}: the key cannot be read ({error.strerror or error})") from None
+    if len(secret) < _SHORTEST_KEY:
+        raise InputError(
+            f"{path}: {len(secret)} bytes are too short for a key; give at least {_SHORTEST_KEY}, or name a file that"
+            " does not exist: a key is made in it"
+        )
+    return _derived(secret), False
+
+
+def anonymize(trace: Trace, key: bytes, *, block_size: int = 16, hide_models: bool = False) -> Anonymized:
+    """`trace` with hashes in place of all that could identify.
+
+    Args:
+        block_size: tokens a block, where the trace has token ids or texts; recorded blocks keep their size.
+
+    Raises:
+        TraceError: the size of recorded blocks is not known.
+    """
+    rows, notes = trace.rows, [f"anonymized: sessions{', models' if hide_models else ''} and prompts are keyed hashes"]
+    size: int | None = None
+    if trace.content == "block hashes":
+        if trace.block_size is None:
+            raise TraceError("the block size of the recorded hashes is not known", where=trace.source)
+        size = trace.block_size
+        rows = rows.with_columns(_rekeyed(rows["prefix_blocks"], key))
+        notes.append(f"the recorded ids of blocks of {size} tokens are hashed once more, each for itself")
+    elif (found := known_blocks(trace, block_size)) is not None:
+        size = block_size
+        fitted = _fitted(rows["input_tokens"], found, key)
+        chains = chain(fitted)
+        ids = as_lists(keyed(chains, _sub(key, b"prefix"))[chains.numbers], chains.count)
+        tokens = pl.Series("input_tokens", fitted.tokens)
+        rows = rows.with_columns(ids.alias("prefix_blocks"), tokens)
+        notes += _notes_on_blocks(trace, found)
+    if trace.has("components"):
+        rows = rows.with_columns(_components(rows["components"], key))
+    rows = rows.with_columns(
+        pl.int_range(1, pl.len() + 1).alias("row"),
+        *(pl.lit(None, SCHEMA[name]).alias(name) for name in _REMOVED),
+        _pseudonyms(rows["session"], _sub(key, b"session"), "s"),
+        *([_pseudonyms(rows["model"], _sub(key, b"model"), "model-")] if hide_models else []),
+    )
+    if trace.left_out:
+        count = sum(entry.rows for entry in trace.left_out)
+        notes.append(f"{count:,} rows of the source that were left out on reading are not in it")
+    made = replace(
+        trace,
+        rows=rows.select(list(SCHEMA)),
+        source="anonymized",
+        block_size=size,
+        left_out=(),
+        notes=(),
+        files=Files(),
+    )
+    return Anonymized(made, notes)
+
+
+def _fitted(recorded: pl.Series, blocks: PromptBlocks, key: bytes) -> PromptBlocks:
+    """Blocks of texts, as many as the recorded lengths make: cut, or with blocks at the end that nothing shares."""
+    if not blocks.estimated:
+        return blocks
+    known = recorded.is_not_null().to_numpy()
+    tokens = np.where(known, recorded.fill_null(0).to_numpy(), blocks.tokens).astype(np.int64)
+    wanted = tokens // blocks.block_size
+    kept = np.minimum(blocks.count, wanted)
+    first = np.cumsum(wanted) - wanted
+    start = int.from_bytes(hashlib.blake2b(tokens.tobytes(), key=key, digest_size=8).digest(), "little")
+    ids = np.arange(int(wanted.sum()), dtype=np.uint64) + np.uint64(start)
+    row = np.repeat(np.arange(len(kept)), kept)
+    depth = np.arange(len(row)) - np.repeat(np.cumsum(kept) - kept, kept)
+    ids[first[row] + depth] = blocks.ids[blocks.first[row] + depth]
+    return replace(blocks, ids=ids, first=first, count=wanted, tokens=tokens)
+
+
+def _notes_on_blocks(trace: Trace, found: PromptBlocks) -> list[str]:
+    notes = [f"blocks of {found.block_size} tokens are hashed with all that stands before them"]
+    if not found.estimated:
+        return notes
+    notes += [*found.notes, "so blocks are pieces of as many bytes; lengths stay as recorded"]
+    unknown = trace.rows["input_tokens"].null_count()
+    if unknown:
+        notes.append(f"{unknown:,} prompts had no token count: theirs follows from the bytes")
+    return notes
+
+
+def _sub(key: bytes, purpose: bytes) -> bytes:
+    return hashlib.blake2b(purpose, key=key, digest_size=32).digest()
+
+
+def _derived(secret: bytes) -> bytes:
+    return hashlib.blake2b(secret, digest_size=32, person=b"inferdoc-trace").digest()
+
+
+def _rekeyed(lists: pl.Series, key: bytes) -> pl.Series:
+    """Each id hashed for itself: equal ids stay equal wherever they stand."""
+    secret = _sub(key, b"id")
+    values = lists.explode(keep_nulls=False, empty_as_null=False).unique().drop_nulls()
+    hashed = [
+        int.from_bytes(hashlib.blake2b(int(value).to_bytes(8, "little"), key=secret, digest_size=8).digest(), "little")
+        for value in values
+    ]
+    by_id = pl.DataFrame({"id": values, "hash": pl.Series(hashed, dtype=pl.UInt64)})
+    flat = pl.DataFrame({"id": lists}).with_row_index("row").explode("id", keep_nulls=False, empty_as_null=False)
+    joined = flat.join(by_id, on="id", how="left", maintain_order="left").group_by("row", maintain_order=True)
+    grouped = joined.agg(pl.col("hash"))
+    every = pl.DataFrame({"given": lists}).with_row_index("row")
+    made = every.join(grouped, on="row", how="left", maintain_order="left")
+    empty = pl.col("given").list.len() == 0
+    return made.select(pl.when(empty).then(pl.lit([], pl.List(pl.UInt64))).otherwise("hash").alias("prefix_blocks"))[
+        "prefix_blocks"
+    ]
+
+
+def _components(column: pl.Series, key: bytes) -> pl.Series:
+    """Kinds and lengths stay; ids are hashed with their kind."""
+    secret = _sub(key, b"component")
+    known: dict[tuple[str, int], int] = {}
+
+    def hashed(kind: str, id: int) -> int:
+        if (kind, id) not in known:
+            content = kind.encode() + b"\0" + id.to_bytes(8, "little")
+            known[kind, id] = int.from_bytes(hashlib.blake2b(content, key=secret, digest_size=8).digest(), "little")
+        return known[kind, id]
+
+    def renamed(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [
+            {**part, "id": None if part["id"] is None else hashed(part["kind"] or "", part["id"])} for part in parts
+        ]
+
+    made = [None if parts is None else renamed(parts) for parts in column.to_list()]
+    return pl.Series("components", made, dtype=SCHEMA["components"])
+
+
+def _pseudonyms(names: pl.Series, secret: bytes, prefix: str) -> pl.Series:
+    known = names.drop_nulls().unique(maintain_order=True).to_list()
+    made = {
+        name: prefix + hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=secret, digest_size=8).hexdigest()
+        for name in known
+    }
+    return names.replace_strict(made, default=None, return_dtype=pl.String)
