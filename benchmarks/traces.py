@@ -135,9 +135,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     results = []
-    print(
-        f"{'case':10}{'requests':>12}{'MB':>8}{'read s':>9}{'cpu s':>8}{'peak MiB':>10}{'analyse s':>11}{'peak MiB':>10}  bars"
-    )
+    columns = f"{'case':10}{'requests':>12}{'MB':>8}{'read s':>9}{'cpu s':>8}{'peak MiB':>10}"
+    print(f"{columns}{'analyse s':>11}{'peak MiB':>10}  bars")
     for case in cases(options.week):
         with tempfile.TemporaryDirectory(prefix="inferdoc-traces-", dir=options.folder) as folder:
             found = measure(case, Path(folder))

@@ -246,7 +246,7 @@ def kv_demand(context: ProbeContext) -> tuple[OverTime | None, str | None]:
     times, step = context.sweep.times, context.sweep.decode[-1].median
 
     def service(prompts: Ints, outputs: Ints) -> tuple[Floats, Floats]:
-        return prompts * times.token, np.maximum(outputs - 1, 0) * step
+        return prompts.astype(np.float64) * times.token, np.maximum(outputs - 1, 0).astype(np.float64) * step
 
     recorded = (pl.lit(None, SCHEMA[name]).alias(name) for name in ("ttft_s", "e2e_s", "queue_s"))
     trace = replace(context.trace, rows=context.trace.rows.with_columns(*recorded))

@@ -87,8 +87,8 @@ def off_and_on(
     notes: tuple[str, ...] = (),
 ) -> list[Pair]:
     """The two loads of a technique: saturated for throughput, open loop for latency and the objectives."""
-    asked = ("goodput",) if slo else ()
-    asked += ("itl_max",) if any(objective.metric == "itl_max" for objective in slo) else ()
+    asked = ["goodput"] if slo else []
+    asked += ["itl_max"] if any(objective.metric == "itl_max" for objective in slo) else []
     latencies = ("ttft_p50", "ttft_p95", "tpot_p50", "tpot_p95", "e2e_p50", *asked)
     common = partial(Pair, question=question, technique=technique, off=off, on=on, notes=notes)
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from inferdoc.evidence import Basis, TraceWindow
 from inferdoc.probes.context import Collector, ProbeContext
@@ -14,11 +15,15 @@ from inferdoc.traces.windows import LoadWindow, Windows
 
 def observe_windows(context: ProbeContext, found: Windows) -> list[TraceWindow]:
     """The peak and the off-peak of the context's trace, where it has them, with their own quantities."""
-    stretches = (("peak", found.peak), ("off-peak", found.off_peak))
-    return [_observed(context, name, each.window) for name, each in stretches if each is not None]
+    windows = []
+    if found.peak is not None:
+        windows.append(_observed(context, "peak", found.peak.window))
+    if found.off_peak is not None:
+        windows.append(_observed(context, "off-peak", found.off_peak.window))
+    return windows
 
 
-def _observed(context: ProbeContext, name: str, window: LoadWindow) -> TraceWindow:
+def _observed(context: ProbeContext, name: Literal["peak", "off-peak"], window: LoadWindow) -> TraceWindow:
     own = replace(context, trace=context.trace.window(window.first_request, window.requests), found=Collector())
     observe_demand(own)
     observe_lengths(own)

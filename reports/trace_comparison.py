@@ -27,8 +27,8 @@ def print_comparison(
         screen.line("  ", note)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("  ", overflow="fold")
-    table.add_column("given", justify="right")
-    table.add_column("written", justify="right")
+    table.add_column("given", justify="right", overflow="fold")
+    table.add_column("written", justify="right", overflow="fold")
     for entry in comparison.numbers:
         cells = (f"  {entry.label}", _shown(entry, entry.before), _shown(entry, entry.after))
         table.add_row(*(Text(screen.safe(cell)) for cell in cells))

@@ -49,7 +49,7 @@ class LoadView:
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
         table.add_column("  ")
         for header in ("min", "p50", "p90", "p99", "max", "mean", "CV", "longest\n1% hold"):
-            table.add_column(header, justify="right", vertical="bottom")
+            table.add_column(header, justify="right", vertical="bottom", overflow="fold")
         if self.screen.console.width >= 90:
             table.add_column("")
         for name, lengths in known:

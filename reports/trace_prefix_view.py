@@ -49,7 +49,7 @@ class PrefixView:
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
         headers = ("  block", "hit rate\ntokens", "blocks", "full\nblocks", "requests\nthat hit")
         for header in (*headers, "cache for\n50% of it", "\n90%", "\n99%"):
-            table.add_column(header, justify="right", vertical="bottom")
+            table.add_column(header, justify="right", vertical="bottom", overflow="fold")
         for entry in self.prefixes.block_sizes:
             if entry.hit_rate is not None:
                 table.add_row(*(Text(self.screen.safe(cell)) for cell in _cells(entry)))

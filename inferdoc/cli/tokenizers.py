@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferdoc.errors import ModelError
@@ -15,24 +16,25 @@ def counted(trace: Trace, model: str | None) -> tuple[Trace, Encode | None]:
     """`trace` with the token ids of its texts, and the tokenizer; as it is where no model is named.
 
     Raises:
-        ModelError: the tokenizer cannot be loaded.
+        ModelError: there is no such model, or its tokenizer cannot be loaded.
     """
     if model is None:
         return trace, None
     from transformers import AutoTokenizer
 
-    from inferdoc.models.loading import sequence_start
+    from inferdoc.models import EMBEDDED, embedded_path, find_source, sequence_start
+    from inferdoc.models.config_file import is_offline
     from inferdoc.models.quiet import silence
     from inferdoc.traces.tokens import tokenize
 
-    location = model
-    if model == "embedded":
-        from inferdoc.models import embedded_path
-
-        location = str(embedded_path())
+    folder = embedded_path() if model == EMBEDDED else Path(model).expanduser()
+    location, is_local = str(folder), True
+    if not folder.is_dir():
+        source = find_source(model)
+        location, is_local = source.location, source.directory is not None or is_offline()
     try:
         with silence():
-            tokenizer = AutoTokenizer.from_pretrained(location)
+            tokenizer = AutoTokenizer.from_pretrained(location, local_files_only=is_local)
     except Exception as error:
         first = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
         raise ModelError(

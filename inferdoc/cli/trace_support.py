@@ -130,8 +130,9 @@ def place(around: str) -> Around | float:
     """Raises:
     InputError: neither a name nor a time.
     """
-    if around == "peak" or around == "off-peak" or around == "busiest":
-        return around
+    names: dict[str, Around] = {"peak": "peak", "off-peak": "off-peak", "busiest": "busiest"}
+    if around in names:
+        return names[around]
     if around in ("0", "0s"):
         return 0.0
     try:

@@ -1,6 +1,6 @@
 """Traces: what a user's traffic looks like, in one columnar form, whatever tool wrote it."""
 
-from inferdoc.traces.detection import FORMATS
+from inferdoc.traces.formats import FORMATS
 from inferdoc.traces.messages import render
 from inferdoc.traces.prefixes import IdealHits, WindowHits, ideal_hits, window_hits
 from inferdoc.traces.reading import read_trace

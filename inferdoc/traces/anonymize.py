@@ -84,9 +84,10 @@ def anonymize(trace: Trace, key: bytes, *, block_size: int = 16, hide_models: bo
         fitted = _fitted(rows["input_tokens"], found, key)
         chains = chain(fitted)
         ids = as_lists(keyed(chains, _sub(key, b"prefix"))[chains.numbers], chains.count)
-        tokens = pl.Series("input_tokens", fitted.tokens)
-        rows = rows.with_columns(ids.alias("prefix_blocks"), tokens)
+        rows = rows.with_columns(ids.alias("prefix_blocks"), pl.Series("input_tokens", fitted.tokens))
         notes += _notes_on_blocks(trace, found)
+        if found.estimated:
+            rows = rows.with_columns(_output_lengths(rows, found))
     if trace.has("components"):
         rows = rows.with_columns(_components(rows["components"], key))
     rows = rows.with_columns(
@@ -134,8 +135,17 @@ def _notes_on_blocks(trace: Trace, found: PromptBlocks) -> list[str]:
     notes += [*found.notes, "so blocks are pieces of as many bytes; lengths stay as recorded"]
     unknown = trace.rows["input_tokens"].null_count()
     if unknown:
-        notes.append(f"{unknown:,} prompts had no token count: theirs follows from the bytes")
+        notes.append(
+            f"{unknown:,} prompts had no token count: theirs, and that of their answers, follows from bytes"
+        )
     return notes
+
+
+def _output_lengths(rows: pl.DataFrame, prompts: PromptBlocks) -> pl.Series:
+    """Recorded lengths of answers; where none is recorded, as many bytes a token as the prompts have."""
+    width = max(1.0, float(rows["prompt_text"].str.len_bytes().sum()) / int(prompts.tokens.sum()))
+    estimated = (pl.col("output_text").str.len_bytes() / width).ceil().cast(pl.Int64)
+    return rows.select(pl.coalesce("output_tokens", estimated).alias("output_tokens"))["output_tokens"]
 
 
 def _sub(key: bytes, purpose: bytes) -> bytes:
@@ -149,21 +159,14 @@ def _derived(secret: bytes) -> bytes:
 def _rekeyed(lists: pl.Series, key: bytes) -> pl.Series:
     """Each id hashed for itself: equal ids stay equal wherever they stand."""
     secret = _sub(key, b"id")
-    values = lists.explode(keep_nulls=False, empty_as_null=False).unique().drop_nulls()
-    hashed = [
-        int.from_bytes(hashlib.blake2b(int(value).to_bytes(8, "little"), key=secret, digest_size=8).digest(), "little")
-        for value in values
-    ]
-    by_id = pl.DataFrame({"id": values, "hash": pl.Series(hashed, dtype=pl.UInt64)})
-    flat = pl.DataFrame({"id": lists}).with_row_index("row").explode("id", keep_nulls=False, empty_as_null=False)
-    joined = flat.join(by_id, on="id", how="left", maintain_order="left").group_by("row", maintain_order=True)
-    grouped = joined.agg(pl.col("hash"))
-    every = pl.DataFrame({"given": lists}).with_row_index("row")
-    made = every.join(grouped, on="row", how="left", maintain_order="left")
-    empty = pl.col("given").list.len() == 0
-    return made.select(pl.when(empty).then(pl.lit([], pl.List(pl.UInt64))).otherwise("hash").alias("prefix_blocks"))[
-        "prefix_blocks"
-    ]
+    values, at = np.unique(lists.explode(keep_nulls=False, empty_as_null=False).to_numpy(), return_inverse=True)
+    hashed = b"".join(
+        hashlib.blake2b(value.to_bytes(8, "little"), key=secret, digest_size=8).digest() for value in values.tolist()
+    )
+    count = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
+    made = as_lists(np.frombuffer(hashed, dtype="<u8").astype(np.uint64)[at], count)
+    known = lists.is_not_null()
+    return made if known.all() else pl.select(pl.when(known).then(made).alias("prefix_blocks"))["prefix_blocks"]
 
 
 def _components(column: pl.Series, key: bytes) -> pl.Series:

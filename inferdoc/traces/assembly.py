@@ -74,7 +74,8 @@ def _complete(rows: pl.DataFrame) -> pl.DataFrame:
 def _readable(rows: pl.DataFrame, cells: dict[str, Cells], draft: Draft, ledger: Ledger) -> pl.DataFrame:
     """All columns found, without the rows that hold a cell that cannot be read."""
     rows = rows.with_columns(*(column.values.alias(role) for role, column in cells.items()))
-    rows = _texts_over_counts(rows.with_columns(*(column.alias(name) for name, column in draft.ready.items())))
+    given = {name: column for name, column in draft.ready.items() if column.null_count() < len(column)}
+    rows = _texts_over_counts(rows.with_columns(*(column.alias(name) for name, column in given.items())))
     if not any(len(column.bad) for column in cells.values()):
         return rows
     failed = checks.failed(rows)

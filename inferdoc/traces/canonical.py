@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 
 import polars as pl
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from inferdoc.evidence import Contract
 from inferdoc.traces import checks, sessions, summary
@@ -30,7 +30,7 @@ class Header(Contract):
     version: int = VERSION
     block_size: int | None = None
     independent_clocks: bool = False
-    notes: list[str] = []
+    notes: list[str] = Field(default_factory=list)
 
     @classmethod
     def read(cls, text: str | None) -> Header | None:

@@ -1,4 +1,4 @@
-"""Blocks of prompts as chains: equal numbers stand for equal whole prefixes, whatever the trace records of its prompts."""
+"""Blocks of prompts as chains: equal numbers stand for equal whole prefixes, whatever a trace records of prompts."""
 
 from __future__ import annotations
 

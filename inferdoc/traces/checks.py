@@ -26,10 +26,8 @@ def without_repeated_ids(rows: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
     """Of rows with the same request id the last one, where it has the final counts."""
     if not has(rows, "request_id"):
         return rows
-    earlier = rows.select(
-        (pl.col("request_id").is_not_null() & ~pl.col("request_id").is_last_distinct()).alias("x")
-    )["x"]
-    return _set_aside(rows, earlier, ledger, REPEATED_ID)
+    ids = rows["request_id"]
+    return _set_aside(rows, ids.is_not_null() & ~ids.is_last_distinct(), ledger, REPEATED_ID)
 
 
 def without_embeddings(rows: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
@@ -65,7 +63,9 @@ def checked(rows: pl.DataFrame, draft: Draft, ledger: Ledger) -> pl.DataFrame:
     rows = _with_counted_ids(_not_empty(rows, ledger), draft)
     text = pl.col("prompt_text").is_not_null() if "prompt_text" in rows.columns else pl.lit(False)
     for role in ("input_tokens", "output_tokens"):
-        if not (has(rows, role) or has(rows, "prompt_text")):
+        # Hashes of prompts without any output length can be analysed, though not run.
+        hashes = role == "output_tokens" and has(rows, "prefix_blocks")
+        if not (has(rows, role) or has(rows, "prompt_text") or hashes):
             raise TraceError(
                 f"rows without lengths: no row has {draft.name(role)}; a trace needs the lengths of"
                 " prompts and outputs, or text",

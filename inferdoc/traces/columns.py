@@ -105,9 +105,14 @@ def parse_counts(text: pl.Series, *, most: int | None = MOST_TOKENS) -> Parsed:
 def parse_durations(text: pl.Series, unit: str) -> Parsed:
     """Durations in `unit` as Float64 seconds, from 1 us to a day."""
     plain = _number_text(text)
-    seconds = plain.cast(pl.Float64, strict=False) / (10**9 // NANOSECONDS[unit])
+    seconds = quotients(plain.cast(pl.Float64, strict=False), 10**9 // NANOSECONDS[unit])
     bad = plain.is_not_null() & (~seconds.is_between(SHORTEST_LATENCY_S, DAY_S)).fill_null(True)
     return Parsed(seconds, bad, f"a time in {unit} between 0.001 ms and a day", unit)
+
+
+def quotients(numbers: pl.Series, divisor: int) -> pl.Series:
+    """`numbers` over `divisor`, correctly rounded: polars would multiply by an inexact reciprocal."""
+    return pl.Series(numbers.name, numbers.to_numpy() / divisor, nan_to_null=True)
 
 
 def parse_times(text: pl.Series, unit: str | None = None) -> Parsed:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 from pydantic import Field
 
 from inferdoc.evidence import Contract
 from inferdoc.traces.arrivals import SegmentArrivals, analyse_arrivals
+from inferdoc.traces.chains import known_blocks
 from inferdoc.traces.lengths import analyse_lengths
-from inferdoc.traces.prefix_analysis import analyse_prefixes
+from inferdoc.traces.miss_ratio import stack_distances
+from inferdoc.traces.prefix_tree import grow
 from inferdoc.traces.trace import Trace
 
+HIT_RATE = "ideal hit rate"
 HIT_RATE_TOLERANCE = 0.01
+_BLOCK_SIZE = 16
+_SHARES = (0.5, 0.9)
 
 
 class Compared(Contract):
@@ -34,18 +40,12 @@ class Outline(Contract):
 
     @property
     def hit_rate(self) -> float | None:
-        return self.values["ideal hit rate"][1]
+        return self.values[HIT_RATE][1]
 
 
 def outline(trace: Trace, block_size: int | None = None) -> Outline:
-    """`block_size`: tokens a block of the hit rates; the smallest one known where not given."""
+    """`block_size`: tokens a block of the hit rates, of recorded blocks a multiple; where not given theirs, or 16."""
     lengths, arrivals = analyse_lengths(trace), analyse_arrivals(trace).whole
-    prefixes = analyse_prefixes(trace, block_sizes=None if block_size is None else (block_size,), replicas=())
-    of_size = next((entry for entry in prefixes.block_sizes if entry.block_size == prefixes.block_size), None)
-    reach = {
-        entry.ideal_share: float(entry.capacity_tokens)
-        for entry in (of_size.cache.reach if of_size and of_size.cache else ())
-    }
     values: dict[str, tuple[str, float | None]] = {
         "requests": ("requests", float(len(trace))),
         "duration": ("s", trace.duration_s),
@@ -58,11 +58,23 @@ def outline(trace: Trace, block_size: int | None = None) -> Outline:
         values[f"{name}, p50"] = ("tokens", lengths_of.percentile(50))
         values[f"{name}, p99"] = ("tokens", lengths_of.percentile(99))
     values["rank correlation of input and output"] = ("", lengths.correlation_rank)
-    size = f" in blocks of {prefixes.block_size} tokens" if of_size else ""
-    values["ideal hit rate"] = ("share", of_size.hit_rate if of_size else None)
-    for share in (0.5, 0.9):
-        values[f"cache for {share:.0%} of the ideal hits{size}"] = ("tokens", reach.get(share))
-    return Outline(values=values)
+    return Outline(values=values | _reuse(trace, block_size))
+
+
+def _reuse(trace: Trace, block_size: int | None) -> dict[str, tuple[str, float | None]]:
+    blocks = known_blocks(trace, block_size or _BLOCK_SIZE)
+    if blocks is None:
+        return {HIT_RATE: ("share", None)}
+    tree = grow(blocks)
+    joined = max(1, (block_size or blocks.block_size) // blocks.block_size)
+    distances = stack_distances(tree, joined)
+    total, hits = int(tree.tokens.sum()), int(distances.blocks.sum())
+    found: dict[str, tuple[str, float | None]] = {HIT_RATE: ("share", hits * distances.block_size / total)}
+    for share in _SHARES:
+        label = f"cache for {share:.0%} of the ideal hits in blocks of {distances.block_size} tokens"
+        wanted = int(np.ceil(share * hits))
+        found[label] = ("tokens", float(distances.smallest_capacity(wanted)) if hits else None)
+    return found
 
 
 def compare(before: Trace, after: Trace) -> Comparison:

@@ -134,7 +134,8 @@ def _hash_ids(trace: Trace, asked: int | None, lost: list[str]) -> tuple[int | N
 
 def _recorded(lists: pl.Series, full: Ints) -> tuple[Words, Ints]:
     """The recorded ids of the full blocks."""
-    kept = lists.list.head(pl.Series(full)).explode(keep_nulls=False, empty_as_null=False)
+    heads = pl.DataFrame({"ids": lists, "count": full}).select(pl.col("ids").list.head(pl.col("count")))["ids"]
+    kept = heads.explode(keep_nulls=False, empty_as_null=False)
     return kept.to_numpy(), full
 
 

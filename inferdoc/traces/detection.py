@@ -75,13 +75,9 @@ def chosen(name: str, content: Content, notes: list[str]) -> Format:
         raise TraceError(f"trace format {name!r}: the file is {family}{like}", where=content.where)
     if found is wanted or wanted.name in GENERAL:
         return wanted
-    fits = content.fits(wanted)
     if found is None:
-        if not fits and wanted.kind == "table":
-            shown = ", ".join(content.header)[:200]
-            raise TraceError(f"trace format {name!r} does not fit the columns {shown}", where=content.where)
         return wanted
-    if not fits:
+    if not content.fits(wanted):
         advice = "leave --trace-format out" if isinstance(found, Format) else found.advice
         raise TraceError(
             f"trace format {name!r} does not fit: the file looks like {found.title}: {advice}", where=content.where

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import polars as pl
 
@@ -88,9 +88,9 @@ def whole_file(target: Path, *, mode: int = 0o644) -> Iterator[IO[bytes]]:
             temporary = raw.name
             if target.suffix.lower() == ".gz":
                 with gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as packed:
-                    yield packed  # type: ignore[misc]
+                    yield cast(IO[bytes], packed)
             else:
-                yield raw  # type: ignore[misc]
+                yield cast(IO[bytes], raw)
         os.chmod(temporary, mode)
         os.replace(temporary, target)
         temporary = None

@@ -7,6 +7,7 @@ ends the fast way, and the records are read one by one, which names the line and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 import polars as pl
 
@@ -14,6 +15,7 @@ from inferdoc.errors import TraceError
 from inferdoc.traces.records import Records, is_one_a_line
 from inferdoc.traces.source import Source
 
+_ROWS_IN_ORDER = 100
 _UNDECODED = "\x00"
 """What polars makes of half a surrogate pair."""
 
@@ -39,11 +41,11 @@ def read_columns(records: Records, schema: Mapping[str, pl.DataType]) -> pl.Data
 
 
 def keys(records: Records) -> list[str] | None:
-    """All keys of the records in order of appearance; ``None`` where the records have to be read one by one."""
-    found: dict[str, None] = {}
+    """All keys of the records, those of the first ones in order; ``None`` where records have to be read one by one."""
+    if not all(_can_be_flat(source) for source in records.files):
+        return None
+    found = {name: None for _, record in islice(records.silently(), _ROWS_IN_ORDER) for name in record}
     for source in records.files:
-        if not _can_be_flat(source):
-            return None
         try:
             found |= dict.fromkeys(pl.scan_ndjson(source.plain(), infer_schema_length=None).collect_schema())
         except (pl.exceptions.PolarsError, TraceError):

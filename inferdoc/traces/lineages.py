@@ -46,5 +46,7 @@ def users(chains: Chains, lineage: Ints) -> Ints:
     """For each chain, how many lineages have it."""
     owner = np.repeat(lineage, chains.count)
     width = int(lineage.max(initial=0)) + 1
-    pairs = np.unique(chains.numbers * width + owner)
-    return np.bincount(pairs // width, minlength=len(chains)).astype(np.int64)
+    pairs = np.sort(chains.numbers * width + owner)
+    different = np.ones(len(pairs), dtype=bool)
+    different[1:] = pairs[1:] != pairs[:-1]
+    return np.bincount(pairs[different] // width, minlength=len(chains)).astype(np.int64)

@@ -31,8 +31,8 @@ def in_order(rows: pl.DataFrame, notes: list[str], *, independent: bool) -> tupl
         return _without_times(rows.sort("segment", maintain_order=True)), independent
     if segments > 1 and independent:
         notes.append(
-            f"{segments:,} parts with clocks of their own: arrival times count from the start of each part, and there is"
-            " no rate or duration of the whole"
+            f"{segments:,} parts with clocks of their own: arrival times count from the start of each part, and there"
+            " is no rate or duration of the whole"
         )
         return _by_segment(rows, notes), True
     return _on_one_clock(rows, notes, given=segments > 1), False

@@ -9,12 +9,14 @@ from functools import partial
 import polars as pl
 
 from inferdoc.traces import columns, quick
-from inferdoc.traces.columns import MOST_TOKENS, WALL_CLOCK, Parsed
+from inferdoc.traces.columns import MOST_TOKENS, NANOSECONDS, WALL_CLOCK, Parsed
 from inferdoc.traces.draft import Draft
 
 COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "cache_read", "cache_creation")
 DURATIONS = ("ttft_s", "e2e_s", "queue_s")
 TEXTS = ("session", "model", "status", "error", "request_id", "operation")
+_ORDER = ("row", "arrival", *COUNTS, *DURATIONS, "turn", *TEXTS)
+"""Roles in the order in which their faults are told, whatever the order of the columns."""
 _LARGEST_TURN = 2**62
 _ROWS_FOR_UNIT = 10_000
 
@@ -26,6 +28,8 @@ class Role:
     quickly: pl.Expr
     carefully: Callable[[pl.Series], Parsed]
     unit: str | None = None
+    divisor: int = 1
+    """What `quickly` gives, over this, is the value."""
     naive: bool = False
     """The times that are read quickly name no zone."""
 
@@ -60,14 +64,15 @@ class Cells:
 def parse(draft: Draft, notes: list[str]) -> tuple[pl.DataFrame, dict[str, Cells]]:
     """The lines and the texts (session, model, ...) of all rows, and the other roles' cells."""
     texts = draft.texts()
-    names = texts.collect_schema().names()
+    names = sorted(texts.collect_schema().names(), key=_ORDER.index)
     roles = {role: _role(role, draft, texts) for role in names if role != "row" and role not in TEXTS}
     found = texts.select(
-        "row",
+        pl.col("row").cast(pl.UInt32),
         *(columns.present_cells(pl.col(role)).alias(role) for role in TEXTS if role in names),
         *(role.quickly.alias(name) for name, role in roles.items()),
         *((pl.col(name).is_not_null() & role.unsure).alias(f"{name}?") for name, role in roles.items()),
     ).collect(engine="streaming")
+    found = _in_one_piece(found)
     cells = {}
     for name, role in roles.items():
         unusual = found[f"{name}?"].arg_true()
@@ -98,10 +103,12 @@ def _notes(draft: Draft, cells: dict[str, Cells]) -> list[str]:
 def _role(name: str, draft: Draft, texts: pl.LazyFrame) -> Role:
     text = pl.col(name)
     if name in COUNTS:
-        return Role(quick.count(text, MOST_TOKENS), columns.parse_counts)
+        # Narrow until the trace is complete: this is where most memory is used.
+        return Role(quick.count(text, MOST_TOKENS).cast(pl.Int32), columns.parse_counts)
     if name in DURATIONS:
         unit = draft.units.get(name, "s")
-        return Role(quick.duration(text, unit), partial(columns.parse_durations, unit=unit), unit)
+        carefully = partial(columns.parse_durations, unit=unit)
+        return Role(quick.duration(text, unit), carefully, unit, divisor=10**9 // NANOSECONDS[unit])
     if name == "arrival":
         first = texts.select(name).drop_nulls().head(_ROWS_FOR_UNIT).collect(engine="streaming")[name]
         return _times(text, columns.present(first).drop_nulls(), draft.units.get(name))
@@ -121,10 +128,19 @@ def _times(text: pl.Expr, first: pl.Series, unit: str | None) -> Role:
 
 def _together(role: Role, values: pl.Series, unusual: pl.Series, texts: pl.Series) -> Cells:
     parsed = role.carefully(texts)
+    if role.divisor > 1:
+        values = columns.quotients(values, role.divisor)
     naive = parsed.naive + role.naive * (len(values) - values.null_count())
     if len(unusual):
-        values = values.scatter(unusual, parsed.values)
+        # What is out of range has no value here either: such rows are not kept.
+        values = values.scatter(unusual, parsed.values.cast(values.dtype, strict=False))
     return Cells(values, unusual.filter(parsed.bad), parsed.expected, unusual, texts, role.unit, naive)
+
+
+def _in_one_piece(frame: pl.DataFrame) -> pl.DataFrame:
+    """The columns without the pieces in which they were read, one after another, so that only one is there twice."""
+    names = frame.columns
+    return pl.DataFrame([frame.drop_in_place(name).rechunk() for name in names])
 
 
 def _no_text() -> pl.Series:

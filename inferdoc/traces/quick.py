@@ -24,9 +24,10 @@ def count(text: pl.Expr, most: int) -> pl.Expr:
 
 
 def duration(text: pl.Expr, unit: str) -> pl.Expr:
-    """Durations in `unit` as seconds."""
-    value = text.cast(pl.Float64, strict=False) / (10**9 // NANOSECONDS[unit])
-    return pl.when(value.is_between(SHORTEST_LATENCY_S, DAY_S)).then(value)
+    """Durations in `unit` from 1 us to a day."""
+    value = text.cast(pl.Float64, strict=False)
+    a_second = 10**9 // NANOSECONDS[unit]
+    return pl.when(value.is_between(SHORTEST_LATENCY_S * a_second, DAY_S * a_second)).then(value)
 
 
 def number_of(text: pl.Expr, unit: str) -> pl.Expr:

@@ -77,4 +77,5 @@ def draw_requests(lineage: Ints, requests: int, random: np.random.Generator) -> 
 def _ranges(first: Ints, length: Ints) -> Ints:
     """Consecutive numbers from each of `first` on, one range after the other."""
     ends = np.cumsum(length)
-    return np.arange(int(length.sum())) + np.repeat(first - (ends - length), length)
+    numbers: Ints = np.arange(int(length.sum()), dtype=np.int64) + np.repeat(first - (ends - length), length)
+    return numbers

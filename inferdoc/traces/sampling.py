@@ -9,7 +9,7 @@ import numpy as np
 
 from inferdoc.errors import InputError, TraceError
 from inferdoc.traces.clocks import Floats, stretches
-from inferdoc.traces.comparison import Comparison, compare
+from inferdoc.traces.comparison import HIT_RATE, Comparison, compare
 from inferdoc.traces.prefixes import window_hits
 from inferdoc.traces.prompt_blocks import unknown_prompts
 from inferdoc.traces.trace import Trace
@@ -44,14 +44,15 @@ def sample_window(trace: Trace, seconds: float, around: Around | float) -> Sampl
         InputError: no request arrives there.
     """
     times = _times(trace)
-    if around == "busiest":
-        start = _busiest(trace, times, seconds)
+    last = float(times[-1])
+    if isinstance(around, str):
+        start = _busiest(trace, times, seconds) if around == "busiest" else _typical(trace, times, seconds, around)
     else:
-        middle = _middle(trace, around) if isinstance(around, str) else around
-        start = min(max(0.0, middle - seconds / 2), max(0.0, float(times[-1]) - seconds))
+        start = around - seconds / 2
+    start = min(max(0.0, start), max(0.0, last - seconds))
     first, upto = np.searchsorted(times, [start, start + seconds])
     if first == upto:
-        raise InputError(f"no request arrives from {start:g} s to {start + seconds:g} s; the trace has {times[-1]:g} s")
+        raise InputError(f"no request arrives from {start:g} s to {start + seconds:g} s; the trace has {last:g} s")
     return _sampled(trace, int(first), int(upto - first))
 
 
@@ -64,24 +65,41 @@ def _times(trace: Trace) -> Floats:
     return trace.rows["arrival_s"].to_numpy()
 
 
-def _middle(trace: Trace, kind: str) -> float:
+def _typical(trace: Trace, times: Floats, seconds: float, kind: Literal["peak", "off-peak"]) -> float:
+    """Where a stretch begins whose load is most like that of the trace's peak or off-peak window, inside it."""
     windows = split_windows(trace)
     found = windows.peak if kind == "peak" else windows.off_peak
     if found is None:
         raise TraceError(f"has no {kind} window ({windows.text}); use --around busiest, or a time", where=trace.source)
-    return (found.window.start_s + found.window.end_s) / 2
+    window = found.window
+    length = window.end_s - window.start_s
+    if length <= seconds:
+        return window.start_s + (length - seconds) / 2
+    inside = (times >= window.start_s) & (times <= window.end_s - seconds)
+    own = slice(window.first_request, window.first_request + window.requests)
+    if not inside.any():
+        return float(times[own][window.requests // 2]) - seconds / 2
+    mean = float(_load(trace)[own].sum()) / length * seconds
+    return float(times[inside][np.argmin(np.abs(_within(trace, times, seconds)[inside] - mean))])
 
 
 def _busiest(trace: Trace, times: Floats, seconds: float) -> float:
-    """Where the window with most tokens begins (requests, where lengths are not known), the first of equal ones."""
-    load = np.ones(len(times))
+    """Where the stretch with most load begins, the first of equal ones."""
+    return float(times[np.argmax(_within(trace, times, seconds))])
+
+
+def _within(trace: Trace, times: Floats, seconds: float) -> Floats:
+    """The load of the stretch that begins with each request."""
+    sums = np.concatenate(([0.0], np.cumsum(_load(trace))))
+    found: Floats = sums[np.searchsorted(times, times + seconds)] - sums[:-1]
+    return found
+
+
+def _load(trace: Trace) -> Floats:
+    """Tokens of each request; 1 where lengths are not known."""
     lengths = trace.rows.select("input_tokens", "output_tokens").sum_horizontal()
-    if not lengths.null_count() and lengths.sum():
-        load = lengths.to_numpy().astype(np.float64)
-    sums = np.concatenate(([0.0], np.cumsum(load)))
-    upto = np.searchsorted(times, times + seconds)
-    best = int(np.argmax(sums[upto] - sums[np.arange(len(times))]))
-    return float(times[best])
+    known = lengths.sum() > 0
+    return lengths.to_numpy().astype(np.float64) if known else np.ones(len(trace))
 
 
 def _sampled(trace: Trace, start: int, count: int) -> Sampled:
@@ -92,9 +110,9 @@ def _sampled(trace: Trace, start: int, count: int) -> Sampled:
         end = float(trace.rows["arrival_s"][start + count - 1])
         notes[0] += f" ({begin:,.6g} s to {end:,.6g} s of {trace.duration_s:,.6g} s)"
     comparison = compare(trace, made)
-    cold = next((entry.after for entry in comparison.numbers if entry.label == "ideal hit rate"), None)
+    cold = next((entry.after for entry in comparison.numbers if entry.label == HIT_RATE), None)
     if cold is not None and start and unknown_prompts(trace) is None:
-        warm = window_hits(trace, start, count, trace.block_size if trace.content == "block hashes" else 16)
+        warm = window_hits(trace, start, count, (trace.block_size or 16) if trace.content == "block hashes" else 16)
         if warm.hit_rate is not None:
             notes.append(
                 f"sample: its ideal hit rate is {cold:.1%} by itself and {warm.hit_rate:.1%} with all that came before"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
+from inferdoc.traces.checks import has
 from inferdoc.traces.messages import ANSWER_CUE
 
 
 def with_turns(rows: pl.DataFrame) -> pl.DataFrame:
     """`turn` from 1 within each session, in order of arrival, where the source does not give it."""
-    if rows["turn"].null_count() < rows.height or rows["session"].null_count() == rows.height:
+    if has(rows, "turn") or not has(rows, "session"):
         return rows
     number = pl.int_range(1, pl.len() + 1).over("session")
     return rows.with_columns(pl.when(pl.col("session").is_not_null()).then(number).cast(pl.Int64).alias("turn"))

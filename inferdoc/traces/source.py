@@ -194,11 +194,12 @@ def _encoding(head: bytes) -> str:
 
 
 def _unpack_zstd(path: Path, where: str) -> bytes:
-    # Python has no zstd before 3.14; polars unpacks it on the way into its CSV reader. One column, a separator and a line
-    # end that JSON and CSV text never hold, and no quoting give the content back as it is.
+    # Python has no zstd before 3.14; polars unpacks it on the way into its CSV reader. A separator and a line end that
+    # JSON and CSV text never hold, and no quoting, give the content back as it is, in one cell.
+    packed = io.BytesIO(path.read_bytes())
     try:
         frame = pl.read_csv(
-            io.BytesIO(path.read_bytes()), has_header=False, separator="\x01", eol_char="\x02", quote_char=None, schema={"text": pl.String}
+            packed, has_header=False, separator="\x01", eol_char="\x02", quote_char=None, schema={"text": pl.String}
         )
     except pl.exceptions.NoDataError:
         return b""

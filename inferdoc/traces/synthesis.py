@@ -17,7 +17,7 @@ import polars as pl
 from inferdoc.errors import TraceError
 from inferdoc.traces.anonymize import anonymize
 from inferdoc.traces.chains import Chains, Ints, as_lists, chain
-from inferdoc.traces.comparison import Comparison, compare
+from inferdoc.traces.comparison import HIT_RATE, Comparison, compare
 from inferdoc.traces.lineages import lineages, users
 from inferdoc.traces.prompt_blocks import recorded_blocks, unknown_prompts
 from inferdoc.traces.resampling import arrival_times, draw_requests
@@ -98,7 +98,7 @@ def _blocks(chains: Chains, lineage: Ints, chosen: Ints, generation: Ints) -> pl
 
 
 def _notes(trace: Trace, made: Trace, comparison: Comparison, seed: int, lineage_count: int) -> list[str]:
-    rates = next((entry for entry in comparison.numbers if entry.label == "ideal hit rate"), None)
+    rates = next((entry for entry in comparison.numbers if entry.label == HIT_RATE), None)
     against = ""
     if rates is not None and rates.before is not None and rates.after is not None:
         against = f"; ideal hit rate {rates.after:.1%}, that of the trace {rates.before:.1%}"

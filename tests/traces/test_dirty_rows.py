@@ -42,7 +42,7 @@ class Jsonl(Csv):
 
     def file(self, rows):
         return "".join(
-            "{" + ", ".join(f'"{name}": {self.value(cell)}' for name, cell in zip(self.header, row, strict=True)) + "}\n"
+            "{" + ", ".join(f'"{name}": {self.value(row[at])}' for at, name in enumerate(self.header)) + "}\n"
             for row in rows
         )
 
@@ -75,7 +75,7 @@ def read(kind, write, given, **options):
 
 
 def summary(trace):
-    return trace.rows["arrival_s"].to_list(), trace.rows["input_tokens"].to_list(), trace.rows["output_tokens"].to_list()
+    return tuple(trace.rows[name].to_list() for name in ("arrival_s", "input_tokens", "output_tokens"))
 
 
 @KINDS

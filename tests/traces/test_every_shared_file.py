@@ -136,5 +136,5 @@ def test_a_pattern_takes_some_files(shared):
 
 
 def test_a_folder_of_several_formats_names_two_of_them(shared):
-    with pytest.raises(TraceError, match="is vLLM engine dump, but .* is LLMServingSim|settings of a benchmark run"):
+    with pytest.raises(TraceError, match=r"is a file of the settings of a benchmark run: .*|is vLLM .*, but .* is LLM"):
         read_trace(shared / "traces/llmservingsim")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from inferdoc.errors import TraceError
 from inferdoc.traces import csvtable, flatjson, quick, read_trace
-from inferdoc.traces.columns import parse_counts, parse_durations, parse_times
+from inferdoc.traces.columns import NANOSECONDS, parse_counts, parse_durations, parse_times, quotients
+from inferdoc.traces.ledger import Ledger
 from inferdoc.traces.records import Records
 from inferdoc.traces.source import Source
 
@@ -81,14 +82,15 @@ def test_plain_and_careful_tables_agree(rows, skip, end):
 
 
 def test_the_fast_way_is_taken(write):
-    path = write("t.jsonl", '{"timestamp":0,"input_length":5,"output_length":2,"hash_ids":[18446744073709551615]}\n\n' * 2)
+    row = '{"timestamp":0,"input_length":5,"output_length":2,"hash_ids":[18446744073709551615]}'
+    path = write("t.jsonl", f"{row}\n\n" * 2)
     frame = flatjson._read(Source.find(path), flatjson.schema_of(["timestamp"], {"hash_ids": "Q"}))
     assert frame.to_dict(as_series=False) == {
         "": [1, 3],
         "timestamp": ["0", "0"],
         "hash_ids": [[2**64 - 1], [2**64 - 1]],
     }
-    assert flatjson.keys(Records([Source.find(path)], None)) == [
+    assert flatjson.keys(Records([Source.find(path)], Ledger("t", skip_bad_rows=True))) == [
         "timestamp",
         "input_length",
         "output_length",
@@ -113,14 +115,14 @@ def test_what_is_read_quickly_is_read_alike_with_care(texts, unit):
     frame = column.to_frame("x")
     pairs = [
         (quick.count(pl.col("x"), 10_000_000), parse_counts(column)),
-        (quick.duration(pl.col("x"), unit), parse_durations(column, unit)),
         (quick.number_of(pl.col("x"), unit), parse_times(column, unit)),
     ]
     clock = quick.Clock.like(texts[0])
     if clock is not None:
         pairs.append((clock.read(pl.col("x")), parse_times(column, "wall clock")))
-    for expression, careful in pairs:
-        quickly = frame.select(expression.alias("x"))["x"]
+    durations = quotients(frame.select(quick.duration(pl.col("x"), unit))["x"], 10**9 // NANOSECONDS[unit])
+    found = [(frame.select(expression.alias("x"))["x"], careful) for expression, careful in pairs]
+    for quickly, careful in [*found, (durations, parse_durations(column, unit))]:
         for at, value in enumerate(quickly):
             if value is not None:
                 assert (value, careful.bad[at]) == (careful.values[at], False), texts[at]

@@ -42,11 +42,11 @@ FILES = (
     "weka/trace_0026.json",
 )
 LOG = (
-    "(APIServer pid=9) INFO 02-13 11:33:33 [logger.py:49] Received request c-1: prompt: 'a', params: P(max_tokens=9)\n"
-    "INFO 02-13 11:33:39 [loggers.py:257] Engine 000: Avg prompt throughput: 0.8 tokens/s, Running: 0 reqs\n"
-    "[2025-06-05 03:20:05] Finish: obj=GenerateReqInput(rid='a'), out={'meta_info': {'prompt_tokens': 5,"
-    " 'completion_tokens': 2, 'cached_tokens': 0, 'e2e_latency': 0.5}}\n"
-).encode()
+    b"(APIServer pid=9) INFO 02-13 11:33:33 [logger.py:49] Received request c-1: prompt: 'a', params: P(max_tokens=9)\n"
+    b"INFO 02-13 11:33:39 [loggers.py:257] Engine 000: Avg prompt throughput: 0.8 tokens/s, Running: 0 reqs\n"
+    b"[2025-06-05 03:20:05] Finish: obj=GenerateReqInput(rid='a'), out={'meta_info': {'prompt_tokens': 5,"
+    b" 'completion_tokens': 2, 'cached_tokens': 0, 'e2e_latency': 0.5}}\n"
+)
 BYTES = 12_000
 PIECES = [b"null", b"-1", b'"x"', b"[]", b"{}", b"NaN", b"1e999", b"\n", b",", b'"', b"}", b"\xff", b"\x00", b"9" * 25]
 EDITS = st.tuples(

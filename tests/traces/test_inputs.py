@@ -139,6 +139,6 @@ def test_a_wrong_row_of_a_columnar_file_is_named(tmp_path):
 
 
 def test_a_table_exported_by_a_gateway_is_read_as_its_records(write):
-    text = "call_type,startTime,endTime,prompt_tokens,completion_tokens,model\nacompletion,1700000000.0,1700000001.5,5,2,m\n"
-    trace = read_trace(write("spend.csv", text))
+    header = "call_type,startTime,endTime,prompt_tokens,completion_tokens,model\n"
+    trace = read_trace(write("spend.csv", header + "acompletion,1700000000.0,1700000001.5,5,2,m\n"))
     assert (trace.format, trace.rows["e2e_s"].to_list()) == ("litellm", [1.5])

@@ -58,7 +58,9 @@ def test_a_file_of_bad_rows_only_shows_the_first_three(write):
     path = write("trace.jsonl", GOOD.replace("5", "-5") * 5)
     with pytest.raises(TraceError, match=r"no request that can be used \(5 input_length is not") as raised:
         read_trace(path, skip_bad_rows=True)
-    assert [f"{path}:{line}: input_length is '-5'" in str(raised.value) for line in (1, 2, 3, 4)] == [True] * 3 + [False]
+    assert [f"{path}:{line}: input_length is '-5'" in str(raised.value) for line in (1, 2, 3, 4)] == [True] * 3 + [
+        False
+    ]
     broken = write("broken.jsonl", (BROKEN + "5\n") * 2)
     with pytest.raises(TraceError, match=r"holds no JSON object \(.*:1: not valid.*:2: expected a JSON.*:3: not valid"):
         read_trace(broken)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import polars as pl
@@ -156,3 +157,34 @@ def test_lengths_not_yet_counted_are_unknown(jsonl):
     quantities = read_trace(jsonl([{"prompt": "hello", "completion": "you"}])).workload().quantities
     assert {quantity.value for quantity in quantities.values()} == {None}
     assert all(quantity.reason for quantity in quantities.values())
+
+
+def test_the_fingerprint_is_of_the_values_that_are_there(jsonl):
+    rows = [{"timestamp": n, "input_length": 600, "output_length": 2, "hash_ids": [1, n]} for n in range(3)]
+    trace = read_trace(jsonl(rows))
+    print_of = trace.fingerprint()
+    wider = replace(trace, rows=trace.rows.with_columns(pl.lit(None, pl.Int64).alias("a column of later")))
+    assert wider.fingerprint() == print_of
+    in_pieces = replace(trace, rows=pl.concat([trace.rows[:1], trace.rows[1:]], rechunk=False))
+    assert in_pieces.fingerprint() == print_of
+    for name, value in (("timestamp", 7), ("output_length", 3), ("hash_ids", [1, 9]), ("session_id", "s")):
+        changed = [*rows[:2], rows[2] | {name: value}]
+        assert read_trace(jsonl(changed)).fingerprint() != print_of, name
+
+
+def test_ids_moved_from_one_prompt_to_the_next_change_the_fingerprint(jsonl):
+    def print_of(*ids):
+        rows = [{"input_toks": 1, "output_toks": 1, "input_tok_ids": list(each)} for each in ids]
+        return read_trace(jsonl(rows), trace_format="jsonl").fingerprint()
+
+    assert print_of([1, 2], [3]) != print_of([1], [2, 3])
+
+
+def test_columns_that_the_source_lacks_take_no_memory(jsonl):
+    trace = read_trace(jsonl([{"timestamp": n, "input_length": 6, "output_length": 2} for n in range(50_000)]))
+    known = {"row", "arrival_s", "input_tokens", "output_tokens"}
+    assert trace.rows.select(known).estimated_size() == 4 * 8 * 50_000
+    assert trace.rows.estimated_size() < 4 * 8 * 50_000 + 1_000
+    absent = set(SCHEMA) - known - {"status"}
+    assert not any(trace.has(name) for name in absent)
+    assert trace.rows.estimated_size() < 4 * 8 * 50_000 + 1_000

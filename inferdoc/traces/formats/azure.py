@@ -6,28 +6,24 @@ offset, the multimodal file a column ``NumImages``. No sessions, no prefixes, no
 
 from __future__ import annotations
 
-from inferdoc.traces.draft import Draft
 from inferdoc.traces.columns import parse_counts
 from inferdoc.traces.csvtable import Table
-from inferdoc.traces.formats.format import Format, Keys
+from inferdoc.traces.draft import Draft
+from inferdoc.traces.formats.format import Format
+from inferdoc.traces.formats.headers import header_has, pick
 from inferdoc.traces.ledger import Ledger
 
-_FIELDS = {"arrival": "timestamp", "input_tokens": "contexttokens", "output_tokens": "generatedtokens"}
-HEADER = frozenset(_FIELDS.values())
+_FIELDS = {"arrival": "TIMESTAMP", "input_tokens": "ContextTokens", "output_tokens": "GeneratedTokens"}
+_IMAGES = {"images": "NumImages"}
 
 
 def read(table: Table, ledger: Ledger) -> Draft:
-    by_name = {name.lower(): name for name in table.columns}
-    names = {role: by_name[field] for role, field in _FIELDS.items()}
+    names = pick(table, _FIELDS, tuple(_FIELDS), ledger.where)
     draft = Draft(format="azure", table=table, columns=names, names=names)
-    if "numimages" in by_name:
-        images = parse_counts(table.columns[by_name["numimages"]]).values
+    for column in pick(table, _IMAGES, (), ledger.where).values():
+        images = parse_counts(table.columns[column]).values
         draft.notes.append(f"{int((images > 0).sum()):,} requests carry images; only their token counts are used")
     return draft
 
 
-def _matches(header: Keys) -> bool:
-    return {name.lower() for name in header} >= HEADER
-
-
-FORMAT = Format("azure", "Azure", _matches, read, kind="table")
+FORMAT = Format("azure", "Azure", header_has(*_FIELDS.values()), read, kind="table")

@@ -61,7 +61,7 @@ def _frame(records: Iterable[Record], ledger: Ledger) -> pl.DataFrame:
         if all(source.columnar for source in records.files):
             return pl.concat([_columnar(records, at) for at in range(len(records.files))])
         frame = flatjson.read_columns(records, _FIELDS)
-        if frame is not None:
+        if frame is not None and not _has_odd_lists(frame):
             return frame
     return _one_by_one(records, ledger)
 
@@ -99,7 +99,14 @@ def _one_by_one(records: Iterable[Record], ledger: Ledger) -> pl.DataFrame:
         pl.Series(name, values[name], dtype=kind) if kind.is_nested() else text_column(values[name]).alias(name)
         for name, kind in _FIELDS.items()
     ]
-    return pl.DataFrame([pl.Series("", lines, dtype=pl.Int64), *columns])
+    return pl.DataFrame({"": pl.Series(lines, dtype=pl.Int64), **{column.name: column for column in columns}})
+
+
+def _has_odd_lists(frame: pl.DataFrame) -> bool:
+    """Whether a row has a gap that is no time, or a component without a kind."""
+    gaps = frame["itl_s"].explode(keep_nulls=False, empty_as_null=False)
+    kinds = frame["components"].explode(keep_nulls=False, empty_as_null=False).struct.field("kind")
+    return bool((~(gaps.is_finite() & (gaps >= 0))).any()) or kinds.null_count() > 0
 
 
 def _value(value: Any, name: str) -> Any:
@@ -118,9 +125,12 @@ def _value(value: Any, name: str) -> Any:
             gaps = [float(gap) for gap in value]
             if all(math.isfinite(gap) and gap >= 0 for gap in gaps):
                 return gaps
-        elif all(isinstance(part["kind"], str) and 0 <= int(part["id"]) < 2**64 for part in value):
-            return [{"kind": part["kind"], "id": int(part["id"]), "tokens": part.get("tokens")} for part in value]
-    except (TypeError, ValueError, KeyError, AttributeError):
+        else:
+            parts = [{"kind": part["kind"], "id": part.get("id"), "tokens": part.get("tokens")} for part in value]
+            pl.Series([parts], dtype=COLUMNS[name])
+            if all(isinstance(part["kind"], str) for part in parts):
+                return parts
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError, pl.exceptions.PolarsError):
         pass
     raise RowError(f"{name} is {shorten(value)}: expected a list as we write it", f"{name} is not what we write")
 

@@ -12,8 +12,8 @@ from typing import Any
 import polars as pl
 
 from inferdoc.traces import aliases
-from inferdoc.traces.draft import Draft
 from inferdoc.traces.columns import text_column
+from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.format import Format
 from inferdoc.traces.ledger import Ledger, RowError, shorten
 from inferdoc.traces.messages import Rendered, render_body, render_prompt

@@ -48,7 +48,7 @@ def gather(records: Iterable[Record], names: Sequence[str], list_kinds: Mapping[
     return Fields(
         lines=pl.Series(lines, dtype=pl.Int64),
         cells={name: text_column(column) for name, column in values.items()},
-        lists={name: lists(rows[name], flatjson.list_type(kind).inner) for name, kind in list_kinds.items()},
+        lists={name: lists(rows[name], pl.UInt64 if kind == "Q" else pl.Int64) for name, kind in list_kinds.items()},
     )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from inferdoc.traces.draft import Draft
 from inferdoc.traces.csvtable import Table
+from inferdoc.traces.draft import Draft
 from inferdoc.traces.ledger import Ledger
 from inferdoc.traces.records import Record
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from inferdoc.traces import blocks, quick
-from inferdoc.traces.draft import Draft
 from inferdoc.traces.columns import parse_counts
+from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.fields import gather
 from inferdoc.traces.formats.format import Format, has
 from inferdoc.traces.ledger import Ledger

@@ -25,8 +25,8 @@ def read(table: Table, ledger: Ledger) -> Draft:
     names = pick(table, _FIELDS, ("arrival", "input_tokens", "output_tokens"), ledger.where)
     draft = Draft(
         format="splitwise",
-        lines=table.lines,
-        cells={role: table.columns[name] for role, name in names.items()},
+        table=table,
+        columns=names,
         names=names,
         units={"arrival": "s"},
     )

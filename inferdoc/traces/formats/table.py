@@ -8,9 +8,9 @@ import polars as pl
 
 from inferdoc.errors import TraceError
 from inferdoc.traces import aliases, blocks
-from inferdoc.traces.draft import Draft
 from inferdoc.traces.columns import parse_counts
 from inferdoc.traces.csvtable import Table
+from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.fields import all_keys, gather
 from inferdoc.traces.formats.format import Format, Keys, any_of, has, has_any
 from inferdoc.traces.ledger import Ledger
@@ -23,9 +23,15 @@ _TEXTS = ("prompt_text", "output_text")
 def read_csv(table: Table, ledger: Ledger) -> Draft:
     names, units = aliases.match(table.columns)
     names = {role: name for role, name in names.items() if role not in _LISTS and role != "block_size"}
-    cells = {role: table.columns[name] for role, name in names.items() if role not in _TEXTS}
-    texts = {role: table.columns[names[role]] for role in _TEXTS if role in names}
-    return _draft("csv", table.lines, cells, names, units, texts)
+    return Draft(
+        format="csv",
+        table=table,
+        columns={role: name for role, name in names.items() if role not in _TEXTS},
+        names=names,
+        units=units,
+        ready={role: table.columns[names[role]] for role in _TEXTS if role in names},
+        notes=[_used(names, units)],
+    )
 
 
 def read_jsonl(records: Iterable[Record], ledger: Ledger) -> Draft:
@@ -42,7 +48,7 @@ def read_jsonl(records: Iterable[Record], ledger: Ledger) -> Draft:
     ready |= {role: fields.cells[names[role]] for role in _TEXTS if role in names}
     cells = {role: fields.cells[name] for role, name in names.items() if role not in ready}
     sizes = cells.pop("block_size", None)
-    draft = _draft("jsonl", fields.lines, cells, names, units, ready)
+    draft = Draft("jsonl", fields.lines, cells, names, units, ready, notes=[_used(names, units)])
     if "prefix_blocks" in ready:
         draft.block_size = _block_size(draft, sizes, ledger.where)
     return draft
@@ -69,19 +75,13 @@ def _block_size(draft: Draft, sizes: pl.Series | None, where: str) -> int:
     )
 
 
-def _draft(
-    format: str,
-    lines: pl.Series,
-    cells: dict[str, pl.Series],
-    names: dict[str, str],
-    units: dict[str, str],
-    ready: dict[str, pl.Series],
-) -> Draft:
+def _used(names: dict[str, str], units: dict[str, str]) -> str:
     used = ", ".join(
-        f"{role.removesuffix('_s')} = {name}" + (f" ({units[role]})" if role in units else "")
-        for role, name in names.items()
+        f"{role.removesuffix('_s')} = {names[role]}" + (f" ({units[role]})" if role in units else "")
+        for role in aliases.ALIASES
+        if role in names
     )
-    return Draft(format, lines, cells, names, units, ready, notes=[f"columns used: {used}"])
+    return f"columns used: {used}"
 
 
 def _has_lengths(record: Keys) -> bool:

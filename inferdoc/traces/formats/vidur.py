@@ -19,8 +19,8 @@ def read(table: Table, ledger: Ledger) -> Draft:
     names = pick(table, _FIELDS, ("input_tokens", "output_tokens"), ledger.where)
     draft = Draft(
         format="vidur",
-        lines=table.lines,
-        cells={role: table.columns[name] for role, name in names.items()},
+        table=table,
+        columns=names,
         names=names,
         units={"arrival": "s"},
     )
