@@ -47,11 +47,11 @@ class LoadView:
 
     def _length_table(self, known: list[tuple[str, LengthDistribution]]) -> Table:
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-        table.add_column("  ")
+        table.add_column("  ", no_wrap=True, min_width=8)
         for header in ("min", "p50", "p90", "p99", "max", "mean", "CV", "longest\n1% hold"):
             table.add_column(header, justify="right", vertical="bottom", overflow="fold")
         if self.screen.console.width >= 90:
-            table.add_column("")
+            table.add_column("", overflow="fold")
         for name, lengths in known:
             cells = [
                 f"  {name}",

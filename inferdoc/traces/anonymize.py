@@ -135,9 +135,7 @@ def _notes_on_blocks(trace: Trace, found: PromptBlocks) -> list[str]:
     notes += [*found.notes, "so blocks are pieces of as many bytes; lengths stay as recorded"]
     unknown = trace.rows["input_tokens"].null_count()
     if unknown:
-        notes.append(
-            f"{unknown:,} prompts had no token count: theirs, and that of their answers, follows from bytes"
-        )
+        notes.append(f"{unknown:,} prompts had no token count: theirs, and that of their answers, follows from bytes")
     return notes
 
 

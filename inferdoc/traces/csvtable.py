@@ -59,13 +59,19 @@ class Table:
 
 def read_header(source: Source) -> list[str]:
     """The names in the first line that is not blank."""
-    line = next(line for _, line in source.lines() if line.strip())
-    return [name.strip() for name in next(csv.reader([line], delimiter=_delimiter(line)))]
+    number, line = next((number, line) for number, line in source.lines() if line.strip())
+    try:
+        return [name.strip() for name in next(csv.reader([line], delimiter=_delimiter(line)))]
+    except csv.Error as error:
+        raise TraceError(f"not valid CSV: {error}", where=f"{source.where}:{number}") from None
 
 
 def split(lines: Sequence[str]) -> list[list[str]]:
-    """The cells of the first lines of a table, the header among them."""
-    return list(csv.reader(lines, delimiter=_delimiter(lines[0]))) if lines else []
+    """The cells of the first lines of a table, the header among them; none where they are no table."""
+    try:
+        return list(csv.reader(lines, delimiter=_delimiter(lines[0]))) if lines else []
+    except csv.Error:
+        return []
 
 
 def read_tables(files: Sequence[Source], ledger: Ledger) -> Table:

@@ -86,7 +86,9 @@ def test_every_pair_changed_one_field_at_equal_kv_with_the_same_outputs(
             assert comparison.outputs is None or comparison.outputs.identical == comparison.outputs.requests
 
 
-NO_STEPS = {"fragmentation.live_paged", "latency.bandwidth", "latency.matrix_rate"}
+NO_STEPS = {"fragmentation.live_paged", "latency.bandwidth", "latency.matrix_rate"} | {
+    f"latency.draft_{figure}" for figure in ("acceptance", "alpha", "tokens_per_step")
+}
 """Measured, but no times of steps of the engine."""
 
 

@@ -11,7 +11,8 @@ HEAVY = {"torch", "transformers", "polars", "scipy"}
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["diagnose", "--help"], ["--version"], ["rules", "--help"], ["plan", "--help"], ["trace", "--help"]]
+    "arguments",
+    [["--help"], ["diagnose", "--help"], ["--version"], ["rules", "--help"], ["plan", "--help"], ["trace", "--help"]],
 )
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     process = subprocess.run(

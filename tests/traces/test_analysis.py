@@ -13,12 +13,19 @@ from inferdoc.traces import FORMATS, read_trace
 from inferdoc.traces.absences import absences
 from inferdoc.traces.analysis import TraceAnalysis, analyse
 from inferdoc.traces.course import PARTS, course
+from inferdoc.traces.formats import BY_NAME
 from inferdoc.traces.service import ServiceModel
 from inferdoc.traces.signatures import SIGNATURES
 
 
 def test_every_format_says_by_what_it_is_recognised():
     assert set(SIGNATURES) == set(FORMATS)
+
+
+def test_the_table_of_formats_in_the_documentation(repository):
+    text = (repository / "docs/traces.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert rows == [f"| `{name}` | {BY_NAME[name].title} | {SIGNATURES[name]} |" for name in FORMATS]
 
 
 @pytest.mark.parametrize("kind", ["code", "conv"])

@@ -26,7 +26,11 @@ def same_analysis(before, after):
     assert after.load.windows == before.load.windows
     assert after.load.batch_waste == before.load.batch_waste
     assert after.course == before.course
-    kept = {"any_position", "notes"}
+    kept = {"any_position", "notes", "most_reused"}
+    # Which of several prefixes that save as much stands in the list is decided by their ids.
+    assert [top.saved_tokens for top in after.prefixes.most_reused] == (
+        [top.saved_tokens for top in before.prefixes.most_reused]
+    )
     assert after.prefixes.model_dump(exclude=kept) == before.prefixes.model_dump(exclude=kept)
 
 
@@ -37,6 +41,8 @@ def words(texts):
 @pytest.mark.parametrize("name", ["mooncake/conversation_trace.jsonl", "ragpulse/0_trace.jsonl", "weka"])
 def test_recorded_hashes_give_the_same_analysis(shared, tmp_path, name):
     trace = read_trace(shared / "traces" / name)
+    if not trace.independent_clocks:
+        trace = trace.window(0, 3000)
     made = anonymize(trace, KEY)
     write_trace(made.trace, tmp_path / "a.parquet", made.notes)
     again = read_trace(tmp_path / "a.parquet")
@@ -99,7 +105,8 @@ def test_nothing_of_the_trace_can_be_read(trace_of, tmp_path):
         made = anonymize(trace, KEY, hide_models=hide)
         write_trace(made.trace, tmp_path / "a.jsonl", made.notes)
         content = (tmp_path / "a.jsonl").read_text() + made.trace.source
-        for piece in ("confidential", "jane", "home", "77000", "77999", "424242", "acme-prod", "note with", KEY.decode()):
+        private = ("confidential", "jane", "home", "77000", "77999", "424242", "acme-prod", "note with", KEY.decode())
+        for piece in private:
             assert piece not in content
         assert ("acme-internal-7b" in content) is not hide
     again = read_trace(tmp_path / "a.jsonl")

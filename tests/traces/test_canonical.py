@@ -24,7 +24,7 @@ def full(trace_of):
         output_tokens=[2, 5, None],
         cached_tokens=[0, 16, None],
         prefix_blocks=[[], [LARGE, 2**53 + 1], [LARGE, 7, 2**63]],
-        prompt_text=["a\u2028b\n\"c\"", "", None],
+        prompt_text=['a\u2028b\n"c"', "", None],
         output_text=["x", "é🙂", None],
         prompt_ids=[[1, 2, 3], None, None],
         output_ids=[[4, 5], None, None],
@@ -50,7 +50,7 @@ def test_every_column_comes_back(full, tmp_path, name):
     for column in set(COLUMNS) - {"prefix_blocks", "prompt_text"}:
         assert trace.rows[column].to_list() == full.rows[column].to_list(), column
     assert trace.rows["prefix_blocks"].to_list() == [[], [LARGE, 2**53 + 1], [LARGE, 7, 2**63]]
-    assert trace.rows["prompt_text"].to_list() == ["a\u2028b\n\"c\"", "", None]
+    assert trace.rows["prompt_text"].to_list() == ['a\u2028b\n"c"', "", None]
     assert (trace.rows["status"] == "ok").all()
 
 

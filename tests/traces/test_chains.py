@@ -29,7 +29,7 @@ def test_equal_numbers_are_equal_whole_prefixes():
     for prompt, first in zip(prompts, chains.first.tolist(), strict=True):
         for depth in range(len(prompt)):
             by_prefix.setdefault(tuple(prompt[: depth + 1]), set()).add(int(chains.numbers[first + depth]))
-    numbers = [found for found in by_prefix.values()]
+    numbers = list(by_prefix.values())
     assert all(len(found) == 1 for found in numbers)
     assert len(set().union(*numbers)) == len(by_prefix) == len(chains)
     for prefix, (number,) in ((prefix, tuple(found)) for prefix, found in by_prefix.items()):

@@ -119,7 +119,13 @@ def test_no_lengths_at_all(jsonl):
     with pytest.raises(TraceError, match="rows without lengths: no row has input_length"):
         read_trace(path)
     with pytest.raises(TraceError, match="rows without lengths: no row has output_length"):
-        read_trace(jsonl([row() | {"output_length": None}]))
+        read_trace(jsonl([row() | {"output_length": None, "hash_ids": None}]))
+
+
+def test_hashes_without_any_output_length_can_be_analysed(jsonl):
+    trace = read_trace(jsonl([row() | {"output_length": None}]))
+    assert (trace.content, trace.has("output_tokens")) == ("block hashes", False)
+    assert any("1 of 1 requests have no output" in note for note in trace.notes)
 
 
 def test_rows_without_an_output_length_stay_unknown_and_are_counted_when_run(jsonl):

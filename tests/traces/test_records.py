@@ -48,6 +48,19 @@ def test_a_last_line_with_its_end_is_broken_not_cut_off(write):
         read_trace(write("trace.jsonl", GOOD * 2 + GOOD[:30] + "\n"))
 
 
+def test_a_carriage_return_alone_ends_a_row(write):
+    trace = read_trace(write("t.csv", "input_tokens,output_tokens\n1,2\r3,4\n"))
+    assert trace.rows["input_tokens"].to_list() == [1, 3]
+
+
+def test_a_table_that_is_none_is_named(write):
+    with pytest.raises(TraceError, match=r"t\.csv:2: input_tokens is 'x{40}'\.\.\.: expected"):
+        read_trace(write("t.csv", f'input_tokens,output_tokens\n{"x" * 200_000},"1"\n'))
+    for header in ("input_tokens\rx,output_tokens", "x" * 200_000 + ",y"):
+        with pytest.raises(TraceError, match=r"t\.csv:1: not valid CSV"):
+            read_trace(write("t.csv", f"{header}\n1,2\n"))
+
+
 def test_a_table_whose_last_line_is_cut_off(write):
     trace = read_trace(write("t.csv", "timestamp,input_tokens,output_tokens\n1,5,2\n2,6,3\n3,"))
     assert len(trace) == 2

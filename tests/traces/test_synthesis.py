@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -89,7 +90,9 @@ def test_sessions_keep_their_turns_and_get_other_names(trace_of):
 
 
 def test_independent_clocks_have_no_arrival_process(trace_of):
-    trace = trace_of(arrival_s=[0, 0], input_tokens=[1, 1], output_tokens=[1, 1], segment=[0, 1], independent_clocks=True)
+    trace = trace_of(
+        arrival_s=[0, 0], input_tokens=[1, 1], output_tokens=[1, 1], segment=[0, 1], independent_clocks=True
+    )
     with pytest.raises(TraceError, match="clocks of their own"):
         synthesize(trace, 5)
 
@@ -130,8 +133,6 @@ def test_lineages_are_drawn_whole_and_evenly():
 
 
 def test_prompts_that_go_on_are_one_lineage(trace_of):
-    from dataclasses import replace
-
     system = [1, 2]
     prompts = [[*system, 3, 4], [*system, 9, 9], [*system, 3, 4, 5], [*system, 3, 4, 5, 6, 7], [*system, 8, 8]]
     trace = trace_of(input_tokens=[16 * len(p) for p in prompts], output_tokens=[1] * 5, prefix_blocks=prompts)
