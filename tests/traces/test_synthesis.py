@@ -67,6 +67,11 @@ def test_equal_seeds_are_equal_traces_and_the_file_says_what_it_is(conversations
     assert len(again) == 500
 
 
+def test_equal_seeds_are_equal_traces_of_texts_too(shared):
+    trace = read_trace(shared / "traces/otel")
+    assert synthesize(trace, 40).trace.fingerprint() == synthesize(trace, 40).trace.fingerprint()
+
+
 def test_sessions_keep_their_turns_and_get_other_names(trace_of):
     trace = trace_of(
         arrival_s=[float(i) for i in range(8)],
