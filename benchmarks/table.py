@@ -115,6 +115,15 @@ def _compression(result: dict[str, Any]) -> Iterator[str]:
             yield f"{name}: weights {native / 1e6:.0f} MB, in INT8 {fewer / 1e6:.0f} MB"
 
 
+def _traces(result: dict[str, Any]) -> Iterator[str]:
+    for case in result["cases"]:
+        if case["bars"]:
+            met = _met(case["within_bars"])
+            peak = f"{case['peak_mib'] / 1024:.2f} GiB"
+            said = f"read in {case['read_s']:.1f} s, analysed in {case['analyse_s']:.1f} s, peak {peak}, {met}"
+            yield f"{case['case']}, {case['requests']:,} requests: {said}"
+
+
 _WEIGHT_BYTES = ("fit.weights_bytes", "fit.weights_int8_dynamic_bytes")
 
 
@@ -144,6 +153,13 @@ ENTRIES = (
         "Registers, spills and shared memory of the Triton kernels, compiled without a card",
         "no spill at head dim <= 128",
         _kernels,
+    ),
+    Entry(
+        "traces.json",
+        "python benchmarks/traces.py --week",
+        "Reading and analysing a made trace like Mooncake's (24 block hashes a request) and one like Azure's",
+        "2 cores: 1 million requests under 20 s and 2 GiB; 27 million rows under 60 s and 2 GiB",
+        _traces,
     ),
     Entry(
         "compression_and_drafts.json",

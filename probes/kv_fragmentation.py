@@ -28,7 +28,7 @@ SHARES = (25, 50, 100)
 
 def comparisons(context: ProbeContext) -> list[Pair]:
     pairs = [_pair(context, "real", context.base.kv_tokens, "at the real budget")]
-    demand = demand_p99(context)
+    demand, of_what = usual_demand(context)
     block = context.base.block_size
     smallest = _smallest_budget(context)
     for share in SHARES[::-1]:
@@ -36,7 +36,7 @@ def comparisons(context: ProbeContext) -> list[Pair]:
         tokens = max(demand * share // 100, smallest)
         tokens = min(-(-tokens // block) * block, context.base.kv_tokens)
         if all(tokens != pair.off.kv_tokens for pair in pairs):
-            pairs.append(_pair(context, f"p{share}", tokens, f"at {tokens / demand:.0%} of the p99 demand"))
+            pairs.append(_pair(context, f"p{share}", tokens, f"at {tokens / demand:.0%} of {of_what}"))
     return pairs
 
 
@@ -47,13 +47,16 @@ def _smallest_budget(context: ProbeContext) -> int:
     return -(-most // context.base.block_size) * context.base.block_size
 
 
-def demand_p99(context: ProbeContext) -> int:
-    """99th percentile of KV demand over time; a full batch of median requests where the trace has no arrival times."""
+def usual_demand(context: ProbeContext) -> tuple[int, str]:
+    """99th percentile of KV demand over time, and its name.
+
+    A full batch of median requests where the trace has no arrival times, or so few that nothing runs at 99% of its time.
+    """
     value = context.found.quantities["fit.kv_demand_p99_tokens"].value
-    if value is not None:
-        return int(value)
+    if value is not None and value >= 1:
+        return int(value), "the p99 demand"
     lengths = (context.trace.rows["input_tokens"] + context.trace.rows["output_tokens"]).to_numpy()
-    return int(context.base.max_num_seqs * np.median(lengths))
+    return int(context.base.max_num_seqs * np.median(lengths)), "a full batch of usual requests"
 
 
 def contiguous_baseline(config: EngineConfig) -> Literal["max-model-len", "per-request"]:

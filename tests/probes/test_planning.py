@@ -289,3 +289,9 @@ def test_the_slice_is_taken_from_the_peak_where_there_is_one(tmp_path: Path) -> 
     assert 20 <= start <= 25
     assert count == 10
     assert choose_window(trace, 16, within=(20, 15)) == choose_window(trace, 16)  # too small to hold it
+
+
+def test_a_trace_that_asks_for_no_kv_most_of_the_time_has_budgets_of_a_full_batch(tmp_path: Path) -> None:
+    context = make_context(write_trace(tmp_path / "t.csv", [(100.0 * i, 60, 4) for i in range(40)]), 1e6)
+    context.found.quantities["fit.kv_demand_p99_tokens"].value = 0.0
+    assert any(pair.label.endswith("of a full batch of usual requests") for pair in fragmentation_pairs(context))
