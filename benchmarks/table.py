@@ -98,12 +98,14 @@ def _gate(result: dict[str, Any]) -> Iterator[str]:
 
 def _compression(result: dict[str, Any]) -> Iterator[str]:
     for name, case in result["cases"].items():
+        if case["validity"] != "valid":
+            yield f"{name}: the run was {case['validity']}, since other processes took part of the processor"
         for pair in case["pairs"].values():
-            for metric, gain in pair["gains"].items():
-                if gain["estimate"] is not None:
-                    interval = "no interval" if gain["low"] is None else f"{gain['low']:.2f} to {gain['high']:.2f}"
-                    runs = f"{interval}, {pair['runs']} pairs"
-                    yield f"{name}, {pair['label']}: {metric} {gain['estimate']:.2f}x better ({runs})"
+            metric, gain = next(iter(pair["gains"].items()))
+            if gain["estimate"] is not None:
+                interval = "no interval" if gain["low"] is None else f"{gain['low']:.2f} to {gain['high']:.2f}"
+                gained = f"gain in {metric} {gain['estimate']:.2f}x ({interval}, {pair['runs']} pairs)"
+                yield f"{name}, {pair['label']}: {gained}"
         for technique, quality in case["quality"].items():
             ratio = quality["perplexity_ratio"]
             if ratio["value"] is not None:
