@@ -50,7 +50,7 @@ def _smallest_budget(context: ProbeContext) -> int:
 def usual_demand(context: ProbeContext) -> tuple[int, str]:
     """99th percentile of KV demand over time, and its name.
 
-    A full batch of median requests where the trace has no arrival times, or so few that nothing runs at 99% of its time.
+    A full batch of median requests where the trace has no arrival times, or nothing runs at 99% of its time.
     """
     value = context.found.quantities["fit.kv_demand_p99_tokens"].value
     if value is not None and value >= 1:

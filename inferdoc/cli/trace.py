@@ -202,7 +202,9 @@ def anonymize(
     block_size: Annotated[
         int, typer.Option(min=1, help="Tokens a block, where the trace has texts or token ids.")
     ] = 16,
-    hide_models: Annotated[bool, typer.Option("--hide-models", help="Give the models other names, too.")] = False,
+    hide_models: Annotated[
+        bool, typer.Option("--hide-models", help="Rename all models, not only those that name accounts or paths.")
+    ] = False,
     trace_format: Format = None,
     skip_bad_rows: Skip = False,
     model: Model = None,

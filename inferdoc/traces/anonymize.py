@@ -1,5 +1,7 @@
 """A trace without texts, names or ids: chained keyed hashes of blocks, pseudonyms of sessions, lengths and times.
 
+Names of models that hold an account, a path or an address get pseudonyms, too; those of a model hub stay.
+
 A hash is BLAKE2b with a secret key, over the hash of the blocks before and the block's content. Who has the key can
 test guesses of a text, so the key stays where the texts are; files made with one key can be joined. Lengths and times
 stay as they are: they are what is analysed.
@@ -10,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +21,10 @@ import numpy as np
 import polars as pl
 
 from inferdoc.errors import InputError, TraceError
+from inferdoc.traces import shown
 from inferdoc.traces.chains import as_lists, chain, keyed, known_blocks
 from inferdoc.traces.ledger import Files
+from inferdoc.traces.model_names import is_public
 from inferdoc.traces.prompt_blocks import PromptBlocks
 from inferdoc.traces.trace import SCHEMA, Trace
 
@@ -67,11 +72,14 @@ def anonymize(trace: Trace, key: bytes, *, block_size: int = 16, hide_models: bo
 
     Args:
         block_size: tokens a block, where the trace has token ids or texts; recorded blocks keep their size.
+        hide_models: give all models pseudonyms, not only those whose names tell more than the model.
 
     Raises:
         TraceError: the size of recorded blocks is not known.
     """
-    rows, notes = trace.rows, [f"anonymized: sessions{', models' if hide_models else ''} and prompts are keyed hashes"]
+    rows, notes = trace.rows, ["anonymized: sessions and prompts are keyed hashes"]
+    models, hidden = _models(rows["model"], _sub(key, b"model"), hide_all=hide_models)
+    notes += hidden
     size: int | None = None
     if trace.content == "block hashes":
         if trace.block_size is None:
@@ -81,20 +89,19 @@ def anonymize(trace: Trace, key: bytes, *, block_size: int = 16, hide_models: bo
         notes.append(f"the recorded ids of blocks of {size} tokens are hashed once more, each for itself")
     elif (found := known_blocks(trace, block_size)) is not None:
         size = block_size
-        fitted = _fitted(rows["input_tokens"], found, key)
-        chains = chain(fitted)
+        chains = chain(found)
         ids = as_lists(keyed(chains, _sub(key, b"prefix"))[chains.numbers], chains.count)
-        rows = rows.with_columns(ids.alias("prefix_blocks"), pl.Series("input_tokens", fitted.tokens))
+        rows = rows.with_columns(ids.alias("prefix_blocks"), pl.Series("input_tokens", found.tokens))
         notes += _notes_on_blocks(trace, found)
-        if found.estimated:
+        if found.of_bytes:
             rows = rows.with_columns(_output_lengths(rows, found))
     if trace.has("components"):
         rows = rows.with_columns(_components(rows["components"], key))
     rows = rows.with_columns(
         pl.int_range(1, pl.len() + 1).alias("row"),
         *(pl.lit(None, SCHEMA[name]).alias(name) for name in _REMOVED),
-        _pseudonyms(rows["session"], _sub(key, b"session"), "s"),
-        *([_pseudonyms(rows["model"], _sub(key, b"model"), "model-")] if hide_models else []),
+        _renamed(rows["session"], lambda name: "s" + _digest(name, _sub(key, b"session"), 8)),
+        models,
     )
     if trace.left_out:
         count = sum(entry.rows for entry in trace.left_out)
@@ -111,28 +118,11 @@ def anonymize(trace: Trace, key: bytes, *, block_size: int = 16, hide_models: bo
     return Anonymized(made, notes)
 
 
-def _fitted(recorded: pl.Series, blocks: PromptBlocks, key: bytes) -> PromptBlocks:
-    """Blocks of texts, as many as the recorded lengths make: cut, or with blocks at the end that nothing shares."""
-    if not blocks.estimated:
-        return blocks
-    known = recorded.is_not_null().to_numpy()
-    tokens = np.where(known, recorded.fill_null(0).to_numpy(), blocks.tokens).astype(np.int64)
-    wanted = tokens // blocks.block_size
-    kept = np.minimum(blocks.count, wanted)
-    first = np.cumsum(wanted) - wanted
-    start = int.from_bytes(hashlib.blake2b(tokens.tobytes(), key=key, digest_size=8).digest(), "little")
-    ids = np.arange(int(wanted.sum()), dtype=np.uint64) + np.uint64(start)
-    row = np.repeat(np.arange(len(kept)), kept)
-    depth = np.arange(len(row)) - np.repeat(np.cumsum(kept) - kept, kept)
-    ids[first[row] + depth] = blocks.ids[blocks.first[row] + depth]
-    return replace(blocks, ids=ids, first=first, count=wanted, tokens=tokens)
-
-
 def _notes_on_blocks(trace: Trace, found: PromptBlocks) -> list[str]:
     notes = [f"blocks of {found.block_size} tokens are hashed with all that stands before them"]
-    if not found.estimated:
+    if not found.of_bytes:
         return notes
-    notes += [*found.notes, "so blocks are pieces of as many bytes; lengths stay as recorded"]
+    notes += [*found.notes, "so blocks are pieces of text; lengths stay as recorded"]
     unknown = trace.rows["input_tokens"].null_count()
     if unknown:
         notes.append(f"{unknown:,} prompts had no token count: theirs, and that of their answers, follows from bytes")
@@ -168,7 +158,7 @@ def _rekeyed(lists: pl.Series, key: bytes) -> pl.Series:
 
 
 def _components(column: pl.Series, key: bytes) -> pl.Series:
-    """Kinds and lengths stay; ids are hashed with their kind."""
+    """Lengths stay, and kinds that read as names of fields; ids are hashed with their kind."""
     secret = _sub(key, b"component")
     known: dict[tuple[str, int], int] = {}
 
@@ -178,19 +168,39 @@ def _components(column: pl.Series, key: bytes) -> pl.Series:
             known[kind, id] = int.from_bytes(hashlib.blake2b(content, key=secret, digest_size=8).digest(), "little")
         return known[kind, id]
 
+    def named(kind: str | None) -> str | None:
+        return kind if kind is None or shown.is_name(kind) else "kind-" + _digest(kind, secret, 4)
+
     def renamed(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [
-            {**part, "id": None if part["id"] is None else hashed(part["kind"] or "", part["id"])} for part in parts
+            {
+                **part,
+                "kind": named(part["kind"]),
+                "id": None if part["id"] is None else hashed(part["kind"] or "", part["id"]),
+            }
+            for part in parts
         ]
 
     made = [None if parts is None else renamed(parts) for parts in column.to_list()]
     return pl.Series("components", made, dtype=SCHEMA["components"])
 
 
-def _pseudonyms(names: pl.Series, secret: bytes, prefix: str) -> pl.Series:
-    known = names.drop_nulls().unique(maintain_order=True).to_list()
-    made = {
-        name: prefix + hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=secret, digest_size=8).hexdigest()
-        for name in known
-    }
+def _models(names: pl.Series, secret: bytes, *, hide_all: bool) -> tuple[pl.Series, list[str]]:
+    """The models under names that tell nothing but the model, and what was hidden."""
+    known = names.drop_nulls().unique().to_list()
+    hidden = {name for name in known if hide_all or not is_public(name)}
+    made = _renamed(names, lambda name: "model-" + _digest(name, secret, 4) if name in hidden else name)
+    if not known:
+        return made, []
+    why = "" if hide_all else " (an account, a path, an address or a long number in the name)"
+    kept = "" if hide_all else "; --hide-models hides all"
+    return made, [f"names of models: {len(hidden):,} of {len(known):,} hidden{why if hidden else ''}{kept}"]
+
+
+def _digest(name: str, secret: bytes, size: int) -> str:
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=secret, digest_size=size).hexdigest()
+
+
+def _renamed(names: pl.Series, new: Callable[[str], str]) -> pl.Series:
+    made = {name: new(name) for name in names.drop_nulls().unique(maintain_order=True).to_list()}
     return names.replace_strict(made, default=None, return_dtype=pl.String)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
-from inferdoc.traces import checks
+from inferdoc.traces import checks, file_ids, shown
 from inferdoc.traces.checks import has
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.inputs import Inputs
-from inferdoc.traces.ledger import Ledger, shorten
-from inferdoc.traces.ordering import in_order
+from inferdoc.traces.ledger import Ledger
+from inferdoc.traces.model_names import model_notes
+from inferdoc.traces.ordering import Place, in_order
 from inferdoc.traces.parsing import DURATIONS, Cells, parse
 from inferdoc.traces.sessions import session_notes, with_turns
 from inferdoc.traces.summary import clock_notes
@@ -30,16 +31,18 @@ def assemble(draft: Draft, inputs: Inputs, ledger: Ledger) -> Trace:
     _note_suspicious_ttft(rows, draft, notes)
     if {"cache_read", "cache_creation"} & set(rows.columns):
         rows = _with_cache_on_top(rows, draft)
-    rows = checks.without_repeated_ids(rows, ledger)
+    rows = checks.without_repeated_ids(rows, draft, ledger)
     rows = checks.without_embeddings(rows, ledger)
     rows = checks.without_failed(rows, ledger)
     rows = checks.checked(rows, draft, ledger)
-    rows, independent = in_order(rows, notes, independent=draft.independent_clocks)
+    if not draft.independent_clocks:
+        rows = file_ids.told_apart(rows, ledger.files, notes)
+    rows, independent = in_order(rows, notes, independent=draft.independent_clocks, place=_place(ledger))
     rows = with_turns(_complete(rows))
     notes.extend(session_notes(rows))
     if has(rows, "arrival_s") and not independent:
         notes.extend(clock_notes(rows["arrival_s"].to_numpy()))
-    notes.extend(checks.model_notes(rows))
+    notes.extend(model_notes(rows))
     notes.extend(checks.repetition_notes(rows, has_ids="request_id" in cells or "request_id" in draft.cells))
     if rows["output_tokens"].null_count():
         missing = rows.filter(pl.col("output_tokens").is_null() & pl.col("output_text").is_null()).height
@@ -56,6 +59,14 @@ def assemble(draft: Draft, inputs: Inputs, ledger: Ledger) -> Trace:
         independent_clocks=independent,
         files=ledger.files,
     )
+
+
+def _place(ledger: Ledger) -> Place:
+    def place(row: int) -> str:
+        found = ledger.files.place(row)
+        return found if ":" in found else f"line {found}"
+
+    return place
 
 
 def _complete(rows: pl.DataFrame) -> pl.DataFrame:
@@ -87,7 +98,7 @@ def _readable(rows: pl.DataFrame, cells: dict[str, Cells], draft: Draft, ledger:
         name, expected = draft.name(role), column.expected
 
         def message(at: int, column: Cells = column, name: str = name, expected: str = expected) -> str:
-            return f"{name} is {shorten(column.text(at))}: expected {expected}"
+            return f"{name} is {shown.value(column.text(at))}: expected {expected}"
 
         # A row is counted once, under the first thing that is wrong with it.
         ledger.refuse_where(bad & readable, rows["row"], message, f"{name} is not {expected}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from inferdoc.traces.breaker_alignment import CHARACTERS, TOKENS, Grain, Run, Units
 from inferdoc.traces.breaker_gaps import LOOKED_AROUND, Difference, Gap, Sides, Span, label_before
+from inferdoc.traces.breaker_moves import Pieces, moved
 from inferdoc.traces.breaker_values import Kind
 
 _TOKENS_BEFORE = 4
@@ -33,20 +34,29 @@ Explained = tuple[list[Difference], int]
 
 def differences_of_texts(a: str, b: str, runs: Sequence[Run]) -> list[Difference]:
     """The differences between a text and an earlier one, in order and apart from each other."""
+    tail = _tail(runs[-1], len(a), len(b))
 
     def explain(gaps: Sequence[Gap], at: int, floor: Span) -> Explained:
         gap = gaps[at]
+        place = moved(gaps, at, tail, pieces_of) if _long(gap, CHARACTERS) else None
+        if place is not None:
+            return [order(place.gap)], place.last
         parts = Sides(a, b, gap, floor, min(LOOKED_AROUND, runs[at + 1].length)).parts()
         if parts:
             return parts, at
         last = _reordered(gaps, at, words_of, _ONE_WORD_IN)
         if last is not None:
-            whole = Gap(gap.a, gaps[last].a_end, gap.b, gaps[last].b_end)
-            kept = _shared(a[whole.a : whole.a_end], b[whole.b : whole.b_end])
-            return [Difference(_kind_of_order(a, whole), whole, kept=kept)], last
+            return [order(Gap(gap.a, gaps[last].a_end, gap.b, gaps[last].b_end))], last
         if _cut_off(gap, runs[at + 1], len(a), len(b), CHARACTERS):
             return [Difference("left truncation", gap)], at
         return [changing(gap)], at
+
+    def order(whole: Gap) -> Difference:
+        kept = _shared(a[whole.a : whole.a_end], b[whole.b : whole.b_end])
+        return Difference(_kind_of_order(a, whole), whole, kept=kept)
+
+    def pieces_of(later: bool, start: int, end: int) -> Pieces:
+        return [(word.group(), word.end()) for word in _WORD.finditer(a if later else b, start, end)]
 
     def changing(gap: Gap) -> Difference:
         return Difference("changing text", gap, label_before(a, gap.a))
@@ -59,9 +69,13 @@ def differences_of_texts(a: str, b: str, runs: Sequence[Run]) -> list[Difference
 
 def differences_of_ids(a: Units, b: Units, runs: Sequence[Run]) -> list[Difference]:
     """Like `differences_of_texts` for token ids, of which only order and truncation can be told."""
+    tail = _tail(runs[-1], len(a), len(b))
 
     def explain(gaps: Sequence[Gap], at: int, _: Span) -> Explained:
         gap = gaps[at]
+        place = moved(gaps, at, tail, pieces_of) if _long(gap, TOKENS) else None
+        if place is not None:
+            return [Difference("order", place.gap, kept=_shared(*tokens_of(place.gap)))], place.last
         last = _reordered(gaps, at, tokens_of, _ONE_TOKEN_IN)
         if last is not None:
             whole = Gap(gap.a, gaps[last].a_end, gap.b, gaps[last].b_end)
@@ -72,6 +86,9 @@ def differences_of_ids(a: Units, b: Units, runs: Sequence[Run]) -> list[Differen
 
     def changing(gap: Gap) -> Difference:
         return Difference("changing tokens", gap, a[max(0, gap.a - _TOKENS_BEFORE) : gap.a].tobytes())
+
+    def pieces_of(later: bool, start: int, end: int) -> Pieces:
+        return list(zip((a if later else b)[start:end].tolist(), range(start + 1, end + 1), strict=True))
 
     def tokens_of(gap: Gap) -> tuple[list[int], list[int]]:
         return a[gap.a : gap.a_end].tolist(), b[gap.b : gap.b_end].tolist()
@@ -146,6 +163,14 @@ def _reordered(
         if later != earlier and moved > 1 and sum(map(abs, balance.values())) * apart <= moved:
             return index
     return None
+
+
+def _tail(run: Run, later: int, earlier: int) -> Gap:
+    return Gap(run.a + run.length, later, run.b + run.length, earlier)
+
+
+def _long(gap: Gap, grain: Grain) -> bool:
+    return max(gap.a_end - gap.a, gap.b_end - gap.b) >= grain.run
 
 
 def _whole_words(text: str, start: int, end: int) -> list[str]:

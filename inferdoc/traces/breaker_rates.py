@@ -115,7 +115,8 @@ def plans_of(sample: Sample, block: int) -> list[Plan]:
                 found = differences_of_texts(sample.texts[index], sample.texts[partner], runs)
                 found, end = movable(sample.texts[index], found, end)
             if found:
-                plan = _plan(sample, index, partner, found, end, plan)
+                # Pieces in another order may reach behind the last stretch that both have in one order.
+                plan = _plan(sample, index, partner, found, max(end, found[-1].gap.a_end), plan)
         plans.append(plan)
         prompts.append(prompt)
         earlier[sample.models[index]].add(index, prompt)

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 from inferdoc.evidence import Contract
 from inferdoc.traces import checks, sessions, summary
 from inferdoc.traces.columns import DAY_S, SHORTEST_LATENCY_S
+from inferdoc.traces.model_names import model_notes
 from inferdoc.traces.trace import SCHEMA, Trace
 
 HEADER = "inferdoc"
@@ -69,7 +70,7 @@ def lasting_notes(trace: Trace) -> list[str]:
     rows = trace.rows
     again = {
         *sessions.session_notes(rows),
-        *checks.model_notes(rows),
+        *model_notes(rows),
         *checks.repetition_notes(rows, has_ids=False),
         *(summary.clock_notes(rows["arrival_s"].to_numpy()) if trace.duration_s is not None else []),
     }

@@ -14,7 +14,6 @@ EMBEDDINGS = "embeddings: no output tokens by their nature"
 REPEATED_ID = "earlier rows of a request that was written more than once"
 _FAILED_STATUS = r"(?i)^(fail|error|cancel|abort|timeout|timed|expired|invalid|[45]\d\d)"
 _NO_ERROR = ["", "0", "null", "none", "false", "[]", "{}"]
-_MODELS_SHOWN = 5
 
 
 def has(rows: pl.DataFrame, name: str) -> bool:
@@ -22,12 +21,30 @@ def has(rows: pl.DataFrame, name: str) -> bool:
     return name in rows.columns and int(rows.select(pl.col(name).null_count()).item()) < rows.height
 
 
-def without_repeated_ids(rows: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
-    """Of rows with the same request id the last one, where it has the final counts."""
+def without_repeated_ids(rows: pl.DataFrame, draft: Draft, ledger: Ledger) -> pl.DataFrame:
+    """Of rows with the same request id the last one, where it has the final counts.
+
+    Where the ids are unsure only rows that agree in all else are one request; the others are kept, and counted in a
+    note.
+    """
     if not has(rows, "request_id"):
         return rows
     ids = rows["request_id"]
-    return _set_aside(rows, ids.is_not_null() & ~ids.is_last_distinct(), ledger, REPEATED_ID)
+    again = ids.is_not_null() & ~ids.is_last_distinct()
+    if not draft.unsure_ids:
+        return _set_aside(rows, again, ledger, REPEATED_ID)
+    if not again.any():
+        return rows
+    alike = rows.select(_plain(rows, [name for name in rows.columns if name != "row"])).hash_rows()
+    rows = _set_aside(rows, again & ~alike.is_last_distinct(), ledger, REPEATED_ID)
+    ids = rows["request_id"].drop_nulls()
+    repeated = len(ids) - ids.n_unique()
+    if repeated:
+        draft.notes.append(
+            f"rows whose {draft.name('request_id')} is that of another row that differs in other fields: {repeated:,};"
+            " all are kept as requests of their own"
+        )
+    return rows
 
 
 def without_embeddings(rows: pl.DataFrame, ledger: Ledger) -> pl.DataFrame:
@@ -83,16 +100,6 @@ def checked(rows: pl.DataFrame, draft: Draft, ledger: Ledger) -> pl.DataFrame:
     return _not_empty(_with_matching_blocks(rows, draft, ledger), ledger)
 
 
-def model_notes(rows: pl.DataFrame) -> list[str]:
-    if not has(rows, "model"):
-        return []
-    counts = rows["model"].drop_nulls().value_counts(sort=True)
-    if counts.height < 2:
-        return []
-    shown = ", ".join(f"{name} ({count:,})" for name, count in counts.head(_MODELS_SHOWN).iter_rows())
-    return [f"requests to {counts.height} models: {shown}{', ...' if counts.height > _MODELS_SHOWN else ''}"]
-
-
 def repetition_notes(rows: pl.DataFrame, *, has_ids: bool) -> list[str]:
     """Rows that are equal to an earlier one in all that is known, where no id tells whether they are the same."""
     if has_ids:
@@ -105,15 +112,18 @@ def repetition_notes(rows: pl.DataFrame, *, has_ids: bool) -> list[str]:
         rows = rows.filter((same | same.shift(-1)).fill_null(False))
     if rows.is_empty():
         return []
-    # Lists first, each to one number: polars hashes rows of plain columns only.
-    plain = rows.select(pl.col(name).hash() if rows[name].dtype.is_nested() else pl.col(name) for name in names)
-    repeated = rows.height - plain.hash_rows().n_unique()
+    repeated = rows.height - rows.select(_plain(rows, names)).hash_rows().n_unique()
     if not repeated:
         return []
     return [
         f"rows that are equal to another one in all that is recorded: {repeated:,}; no id tells whether they"
         " are the same request, so all are kept"
     ]
+
+
+def _plain(rows: pl.DataFrame, names: list[str]) -> list[pl.Expr]:
+    """Lists each as one number: polars hashes rows of plain columns only."""
+    return [pl.col(name).hash() if rows.schema[name].is_nested() else pl.col(name) for name in names]
 
 
 def _set_aside(rows: pl.DataFrame, flags: pl.Series, ledger: Ledger, reason: str) -> pl.DataFrame:

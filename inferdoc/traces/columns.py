@@ -153,7 +153,7 @@ def _unit_of(number: pl.Series) -> str:
 
 
 def _nanoseconds(plain: pl.Series, factor: int) -> pl.Series:
-    """Decimal digits to nanoseconds in whole numbers; null where the text is no number or out of range."""
+    """Decimal digits to nanoseconds in whole numbers, rounded; null where the text is no number or out of range."""
     digits = len(str(factor)) - 1
     parts = _frame(plain).select(
         pl.col("x").str.extract(r"^([+-]?[0-9]+)(?:\.[0-9]*)?$").cast(pl.Int64, strict=False).alias("whole"),
@@ -162,6 +162,7 @@ def _nanoseconds(plain: pl.Series, factor: int) -> pl.Series:
         pl.col("x").cast(pl.Float64, strict=False).alias("float"),
     )
     fraction = pl.col("fraction").str.slice(0, digits).cast(pl.Int64, strict=False).fill_null(0)
+    fraction += (pl.col("fraction").str.slice(digits, 1) >= "5").cast(pl.Int64)
     exact = pl.col("whole") * factor + pl.when(pl.col("negative")).then(-fraction).otherwise(fraction)
     in_range = (pl.col("float") * factor).abs() < 2.0**62
     rounded = (pl.col("float") * factor).round().cast(pl.Int64, strict=False)

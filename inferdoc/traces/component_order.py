@@ -62,7 +62,7 @@ class ComponentOrder(Contract):
     hit_rate: float | None = None
     """Ideal prefix cache, order as recorded."""
     sorted_hit_rate: float | None = None
-    """With the pieces of kinds like passages sorted by id inside each prompt."""
+    """With the pieces of kinds like passages in one order inside each prompt, that in which they first appear."""
     changing_last_hit_rate: float | None = None
     """With `changing_pieces` moved to the end, the rest as recorded."""
     mended_hit_rate: float | None = None
@@ -95,15 +95,17 @@ def component_order(trace: Trace) -> ComponentOrder:
     if not total:
         return ComponentOrder(requests=len(known), reason="the components' lengths in tokens are not known")
     common = Counter((kind, id) for prompt in prompts for kind, id, _ in prompt)
+    # A counter keeps its keys in order of appearance. Ids themselves are arbitrary: other names must change nothing.
+    seen = {piece: place for place, piece in enumerate(common)}
     changing = _changing(prompts)
     places = {(piece.kind, piece.number) for piece in changing}
     rates = [
         sum(_hits(map(order, prompts))) / total
         for order in (
             list[Piece],
-            _sorted_by(lambda piece: piece[1]),
+            _sorted_by(lambda piece: seen[piece[:2]]),
             _moved_last(places),
-            _both(_moved_last(places), _sorted_by(lambda piece: (-common[piece[:2]], piece[1]))),
+            _both(_moved_last(places), _sorted_by(lambda piece: (-common[piece[:2]], seen[piece[:2]]))),
         )
     ]
     anywhere, lost = _lost(prompts)

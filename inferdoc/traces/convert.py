@@ -12,7 +12,7 @@ import polars as pl
 from inferdoc.errors import TraceError
 from inferdoc.traces import blocks as block_sizes
 from inferdoc.traces.chains import Ints, Words, as_lists, chain, known_blocks
-from inferdoc.traces.files import whole_file, write_lines
+from inferdoc.traces.files import trace_file, write_lines
 from inferdoc.traces.formats.mooncake import BLOCK_SIZE
 from inferdoc.traces.trace import Trace
 
@@ -52,7 +52,7 @@ def write_mooncake(trace: Trace, target: Path, block_size: int | None = None) ->
         InputError: the file cannot be written.
     """
     made = mooncake_rows(trace, block_size)
-    with whole_file(target) as file:
+    with trace_file(target) as file:
         write_lines(made.rows, file)
     return made
 

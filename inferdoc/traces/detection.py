@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from inferdoc.errors import TraceError
+from inferdoc.traces import shown
 from inferdoc.traces.formats import BY_NAME, FORMATS, REGISTRY
 from inferdoc.traces.formats.format import Format, Keys, Refusal
-from inferdoc.traces.ledger import shorten
 
 Family = Literal["JSON", "CSV", "columnar"]
 """What a file is made of: ``CSV`` is any text that is not JSON, ``columnar`` is Parquet and Arrow, whose rows are both
 records and a table."""
 GENERAL = ("csv", "jsonl")
 """Formats that go by the names of columns: they fit whatever has lengths."""
-_KEYS_SHOWN = 20
-_KEY_LENGTH = 40
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,10 @@ class Content:
         return bool(self.lines) and entry.matches(dict.fromkeys(self.lines))
 
 
+class NotRequestsError(TraceError):
+    """A file that is known to hold no single requests: aggregates, settings, tables of another trace."""
+
+
 def detect(content: Content) -> Format:
     """The format of a file.
 
@@ -50,10 +52,10 @@ def detect(content: Content) -> Format:
     if isinstance(found, Format):
         return found
     if found is not None:
-        raise TraceError(f"is {found.title}: {found.advice}", where=content.where)
+        raise NotRequestsError(f"is {found.title}: {found.advice}", where=content.where)
     if content.family == "CSV" and any(_is_number(name) for name in content.header):
         raise TraceError(
-            f"has no header row (the first line is {shorten(','.join(content.header))}); put the column names there",
+            "has no header row (the first line holds numbers); put the column names there",
             where=content.where,
         )
     raise TraceError(_unknown(content), where=content.where)
@@ -79,7 +81,8 @@ def chosen(name: str, content: Content, notes: list[str]) -> Format:
         return wanted
     if not content.fits(wanted):
         advice = "leave --trace-format out" if isinstance(found, Format) else found.advice
-        raise TraceError(
+        kind = TraceError if isinstance(found, Format) else NotRequestsError
+        raise kind(
             f"trace format {name!r} does not fit: the file looks like {found.title}: {advice}", where=content.where
         )
     if wanted.detected:
@@ -104,15 +107,14 @@ def _first_match(content: Content) -> Format | Refusal | None:
 
 
 def _unknown(content: Content) -> str:
-    seen: Mapping[str, Any] = dict.fromkeys(content.header)
-    if content.family != "CSV":
-        seen = {key: None for record in content.records for key in record}
-    keys = [shorten(key, _KEY_LENGTH).strip("'") for key in seen]
-    shown = ", ".join(keys[:_KEYS_SHOWN]) + (", ..." if len(keys) > _KEYS_SHOWN else "")
+    if content.family == "CSV":
+        seen = shown.columns(content.header)
+    else:
+        seen = shown.keys(dict.fromkeys(key for record in content.records for key in record))
     kinds = {"JSON": ("records",), "CSV": ("table", "lines"), "columnar": ("records", "table")}
     considered = [name for name, entry in BY_NAME.items() if entry.kind in kinds[content.family] and entry.detected]
     return (
-        f"unknown trace format; keys seen: {shown or 'none'}; formats considered: {', '.join(considered)};"
+        f"unknown trace format; keys seen: {seen}; formats considered: {', '.join(considered)};"
         " name the columns input_tokens and output_tokens, or choose one of these formats with --trace-format"
     )
 

@@ -35,6 +35,8 @@ class Draft:
     notes: list[str] = field(default_factory=list)
     independent_clocks: bool = False
     """The clocks of the segments have nothing to do with each other: each begins at 0."""
+    unsure_ids: bool = False
+    """``request_id`` goes by the name of a column alone: rows of one id are one request only where all else agrees."""
     table: Table | None = None
     columns: dict[str, str] = field(default_factory=dict)
     """Columns of `table` by role, in place of `cells`: they are read and parsed as a stream."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import IO, cast
 import polars as pl
 
 from inferdoc.errors import InputError
+from inferdoc.files import whole_file
 from inferdoc.traces import canonical
 from inferdoc.traces.inputs import STDIN, find_inputs
 from inferdoc.traces.trace import Trace
@@ -59,7 +58,7 @@ def write_trace(trace: Trace, target: Path, notes: list[str]) -> list[str]:
         InputError: the file cannot be written.
     """
     frame, lost = canonical.frame_of(trace, notes)
-    with whole_file(target) as file:
+    with trace_file(target) as file:
         if target.suffix.lower() == ".parquet":
             frame.write_parquet(file)
         else:
@@ -76,26 +75,18 @@ def write_lines(frame: pl.DataFrame, file: IO[bytes]) -> None:
 
 
 @contextmanager
-def whole_file(target: Path, *, mode: int = 0o644) -> Iterator[IO[bytes]]:
+def trace_file(target: Path, *, mode: int = 0o644) -> Iterator[IO[bytes]]:
     """A file to write that takes the place of `target` at the end; packed where the name ends in ``.gz``.
 
     Raises:
         InputError: it cannot be written; what was there before stays.
     """
-    temporary: str | None = None
     try:
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as raw:
-            temporary = raw.name
+        with whole_file(target, mode=mode) as raw:
             if target.suffix.lower() == ".gz":
                 with gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as packed:
                     yield cast(IO[bytes], packed)
             else:
-                yield cast(IO[bytes], raw)
-        os.chmod(temporary, mode)
-        os.replace(temporary, target)
-        temporary = None
+                yield raw
     except OSError as error:
         raise InputError(f"{target}: cannot be written ({error.strerror or error})") from None
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)

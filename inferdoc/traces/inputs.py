@@ -6,6 +6,7 @@ import glob
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ class Inputs:
     notes: tuple[str, ...] = ()
     spool: IO[bytes] | None = None
     """Standard input as a file that is removed when this is."""
+    found: frozenset[Path] = frozenset()
+    """Files that a folder or a pattern stands for: the user did not name them one by one."""
 
     @property
     def name(self) -> str:
@@ -50,14 +53,34 @@ def find_inputs(given: Given) -> Inputs:
     Raises:
         TraceError: there is none, or one of them is no text, empty or a stand-in for the data.
     """
-    if isinstance(given, Path | str):
-        return _find_one(given)
-    parts = [_find_one(each) for each in given]
+    parts = [_find_one(each) for each in ([given] if isinstance(given, Path | str) else dict.fromkeys(given))]
     if not parts:
         raise TraceError("no trace file was given")
-    files = tuple(file for part in parts for file in part.files)
-    notes = tuple(note for part in parts for note in part.notes)
-    return Inputs(files, ", ".join(part.where for part in parts), notes)
+    files, repeated = _once([file for part in parts for file in part.files])
+    notes = [note for part in parts for note in part.notes]
+    given_twice = {} if isinstance(given, Path | str) else Counter(map(str, given))
+    repeated += [Path(name).name for name, times in given_twice.items() if times > 1]
+    if repeated:
+        notes.append(f"given more than once, read once: {_listed(repeated)}")
+    return Inputs(
+        files,
+        ", ".join(part.where for part in parts),
+        tuple(notes),
+        next((part.spool for part in parts if part.spool is not None), None),
+        frozenset(path for part in parts for path in part.found),
+    )
+
+
+def _once(files: list[Source]) -> tuple[tuple[Source, ...], list[str]]:
+    """Each file once, whatever paths lead to it, and the names of those that came again."""
+    kept: dict[tuple[int, int], Source] = {}
+    repeated: list[str] = []
+    for source in files:
+        status = source.path.stat()
+        first = kept.setdefault((status.st_dev, status.st_ino), source)
+        if first is not source:
+            repeated.append(source.name)
+    return tuple(kept.values()), repeated
 
 
 def _find_one(given: Path | str) -> Inputs:
@@ -118,7 +141,7 @@ def _opened(paths: list[Path], others: list[str], where: str) -> Inputs:
         notes.append(f"not read in the folder: {_listed(others)}")
     if empty:
         notes.append(f"empty files: {_listed(empty)}")
-    return Inputs(tuple(files), where, tuple(notes))
+    return Inputs(tuple(files), where, tuple(notes), found=frozenset(file.path for file in files))
 
 
 def _listed(names: list[str]) -> str:

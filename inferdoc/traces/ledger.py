@@ -25,13 +25,6 @@ class RowError(ValueError):
         self.reason = reason
 
 
-def shorten(value: object, limit: int = 40) -> str:
-    """`value` as it may appear in a message: quoted, one line, at most `limit` characters."""
-    text = value if isinstance(value, str) else repr(value)
-    text = " ".join(text.split())
-    return f"{text[:limit]!r}..." if len(text) > limit else repr(text)
-
-
 def merge(entries: Iterable[LeftOut]) -> tuple[LeftOut, ...]:
     """Entries of the same reason as one, in the order in which the reasons first appear."""
     merged: dict[str, LeftOut] = {}
@@ -60,6 +53,18 @@ class Files:
     def begin(self, start: int, where: str) -> None:
         self._starts.append(start)
         self._names.append(where)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def name(self, file: int) -> str:
+        """Without its folder."""
+        return PurePath(self._names[file]).name
+
+    def indices(self, lines: pl.Series) -> pl.Series:
+        """The file of each line, from 0."""
+        starts = pl.Series(self._starts, dtype=pl.Int64)
+        return starts.search_sorted(lines.cast(pl.Int64) - 1, side="right").cast(pl.Int64) - 1
 
     def locate(self, line: int, default: str) -> str:
         """``path:line`` with the path as the user gave it."""

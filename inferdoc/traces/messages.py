@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferdoc.traces.ledger import RowError, shorten
+from inferdoc.traces import shown
+from inferdoc.traces.ledger import RowError
 
 ANSWER_CUE = "assistant:\n"
 _TEXT_PARTS = ("text", "input_text", "output_text")
@@ -47,7 +48,7 @@ def render_prompt(messages: Sequence[Mapping[str, Any]], *, row: int, tools: Any
     prompt = Rendered(f"tools:\n{json.dumps(tools, ensure_ascii=False)}\n\n" if tools else "")
     for position, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise RowError(f"messages[{position}] has no role: found {shorten(message)}", "a message without a role")
+            raise RowError(f"messages[{position}] has no role: found {shown.kind(message)}", "a message without a role")
         body = render_body(message, row=row, position=position)
         prompt = prompt + Rendered(f"{message['role']}:\n") + body + Rendered("\n\n")
     return prompt + Rendered(ANSWER_CUE)
@@ -81,7 +82,7 @@ def _content(content: Any, place: str, position: int) -> Rendered:
         return Rendered(content)
     if not isinstance(content, list):
         raise RowError(
-            f"messages[{position}].content is {shorten(content)}: expected text or a list of parts",
+            f"messages[{position}].content is {shown.kind(content)}: expected text or a list of parts",
             "a message whose content is neither text nor parts",
         )
     body = Rendered("")
@@ -95,7 +96,7 @@ def _part(part: Any, place: str, position: int) -> Rendered:
         return Rendered(part)
     if not isinstance(part, Mapping):
         raise RowError(
-            f"messages[{position}] has a part {shorten(part)}: expected an object", "a message with a broken part"
+            f"messages[{position}] has a part {shown.kind(part)}: expected an object", "a message with a broken part"
         )
     kind = str(part.get("type", "part"))
     if isinstance(part.get("text"), str) and kind in (*_TEXT_PARTS, "part"):

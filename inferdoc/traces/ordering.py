@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-_RESTART_ROWS = 10
+from inferdoc.traces.restarts import Times, restarts
+
 _ROWS_AT_ONCE = 1 << 20
 _EPOCH_NS = 10**18
 """Later times (from 2001 on) are of an absolute clock, which cannot start again."""
 
-Times = npt.NDArray[np.int64]
+Place = Callable[[int], str]
+"""Where a row is, as notes say it."""
 
 
-def in_order(rows: pl.DataFrame, notes: list[str], *, independent: bool) -> tuple[pl.DataFrame, bool]:
+def in_order(rows: pl.DataFrame, notes: list[str], *, independent: bool, place: Place) -> tuple[pl.DataFrame, bool]:
     """Rows by arrival (stable), and whether the segments' clocks are independent.
 
     `arrival_s` is counted from the first arrival: of all where there is one clock (a segment of a log whose clock
@@ -35,7 +37,7 @@ def in_order(rows: pl.DataFrame, notes: list[str], *, independent: bool) -> tupl
             " is no rate or duration of the whole"
         )
         return _by_segment(rows, notes), True
-    return _on_one_clock(rows, notes, given=segments > 1), False
+    return _on_one_clock(rows, notes, place, given=segments > 1), False
 
 
 def _without_times(rows: pl.DataFrame) -> pl.DataFrame:
@@ -51,7 +53,7 @@ def _by_segment(rows: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     return rows.sort("segment", "arrival_s", maintain_order=True)
 
 
-def _on_one_clock(rows: pl.DataFrame, notes: list[str], *, given: bool) -> pl.DataFrame:
+def _on_one_clock(rows: pl.DataFrame, notes: list[str], place: Place, *, given: bool) -> pl.DataFrame:
     """`given`: the source itself says which rows belong to which segment."""
     if given:
         rows = rows.sort("segment", maintain_order=True)
@@ -61,12 +63,12 @@ def _on_one_clock(rows: pl.DataFrame, notes: list[str], *, given: bool) -> pl.Da
         # A segment that begins after the end of the one before needs no shift: its clock went on.
         starts = [start for start in starts if times[start:].min() < times[:start].max()]
     else:
-        starts = _restarts(times) if times.max() < _EPOCH_NS else []
+        starts = restarts(times) if times.max() < _EPOCH_NS else []
     rows = rows.drop("arrival")
     if starts:
         times = _one_after_the_other(times, starts)
         notes.extend(
-            f"the clock starts again at line {rows['row'][start]}: read as a segment that follows the one before"
+            f"the clock starts again at {place(rows['row'][start])}: read as a segment that follows the one before"
             for start in starts
         )
         if not given:
@@ -87,19 +89,6 @@ def _one_after_the_other(times: Times, starts: list[int]) -> Times:
         end = starts[starts.index(start) + 1] if start != starts[-1] else len(times)
         times[start:end] += stretch[-1] + gap - times[start:end].min()
     return times
-
-
-def _restarts(times: Times) -> list[int]:
-    """Positions where a sorted stretch ends and the clock falls back to about its start, as in concatenated logs."""
-    drops = np.flatnonzero(times[1:] < times[:-1]) + 1
-    bounds = [0, *drops.tolist(), len(times)]
-    stretches = list(pairwise(bounds))
-    if any(end - start < _RESTART_ROWS for start, end in stretches):
-        return []
-    for (start, end), (following, _) in pairwise(stretches):
-        if times[following] - times[start] > 0.1 * (times[end - 1] - times[start]):
-            return []
-    return [int(drop) for drop in drops]
 
 
 def _seconds(times: Times, start: int) -> pl.Series:

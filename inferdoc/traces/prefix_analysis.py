@@ -72,7 +72,7 @@ class PrefixAnalysis(Contract):
     notes: list[str] = Field(default_factory=list)
     prompt_tokens: int | None = None
     estimated: bool = False
-    """True where tokens are not counted but follow from the bytes of the texts."""
+    """True where the tokens of some prompts are not counted but follow from the bytes of the texts."""
     block_size: int | None = None
     """Block of all that is not given for each block size."""
     block_sizes: list[BlockSizeReuse] = Field(default_factory=list)

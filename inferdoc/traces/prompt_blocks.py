@@ -8,19 +8,18 @@ same id with a probability of about ``n**2 / 2**65`` (3e-6 for ten million).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from inferdoc.errors import TraceError
+from inferdoc.traces.text_blocks import TextBlocks
 from inferdoc.traces.trace import Trace
 
 Ints = npt.NDArray[np.int64]
 _BLOCKS_AT_ONCE = 1 << 18
-_ROWS_AT_ONCE = 4096
-_BYTES_A_TOKEN = 4
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _FINISH = np.uint64(0xBF58476D1CE4E5B9)
 
@@ -37,7 +36,9 @@ class PromptBlocks:
     tokens: Ints
     """Length of each prompt, tokens."""
     estimated: bool = False
-    """True where tokens are not counted but follow from the bytes of the texts."""
+    """True where the tokens of some prompts are not counted but follow from the bytes of the texts."""
+    of_bytes: bool = False
+    """True where blocks are pieces of text, so that what prompts share follows from bytes."""
     notes: tuple[str, ...] = ()
 
 
@@ -92,38 +93,18 @@ def token_blocks(trace: Trace, block_size: int) -> PromptBlocks:
 
 
 def text_blocks(trace: Trace, block_size: int) -> PromptBlocks:
-    """Blocks of as many bytes of text (UTF-8) as `block_size` tokens have on average: lengths become estimates.
-
-    The bytes behind a token come from the rows that have a text and a count, 4 where no row has both.
-    """
-    texts = trace.rows["prompt_text"].fill_null("")
-    length = texts.str.len_bytes().to_numpy().astype(np.int64)
-    counted = trace.rows["input_tokens"].fill_null(0).to_numpy()
-    both = (length > 0) & (counted > 0)
-    width, basis = _BYTES_A_TOKEN, "assumed"
-    if both.any():
-        width, basis = max(1, round(int(length[both].sum()) / int(counted[both].sum()))), "as recorded"
-    count = length // (block_size * width)
-    parts = []
-    for start in range(0, len(texts), _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
-        data = np.frombuffer("".join(texts[rows]).encode(), dtype=np.uint8)
-        parts.append(_hashed(data, np.cumsum(length[rows]) - length[rows], count[rows], block_size * width))
-    note = f"no tokenizer has encoded the texts: prompts are compared in bytes, {width} for a token ({basis})"
-    blocks = PromptBlocks(
+    """Blocks of bytes of text in place of tokens, scaled to the recorded counts: see `inferdoc.traces.text_blocks`."""
+    made = TextBlocks(trace, block_size)
+    return PromptBlocks(
         block_size=block_size,
-        ids=np.concatenate(parts),
-        first=np.cumsum(count) - count,
-        count=count,
-        tokens=np.maximum(-(-length // width), 1),
-        estimated=True,
-        notes=(note,),
+        ids=made.ids,
+        first=np.cumsum(made.count) - made.count,
+        count=made.count,
+        tokens=made.tokens,
+        estimated=made.estimated,
+        of_bytes=True,
+        notes=made.notes(),
     )
-    without = int((length == 0).sum())
-    if without:
-        missing = f"{without:,} prompts without text count as one token that nothing shares"
-        blocks = replace(blocks, notes=(note, missing))
-    return blocks
 
 
 def numbered(names: pl.Series, *, unnamed_alone: bool = False) -> Ints:

@@ -39,7 +39,8 @@ def number_of(text: pl.Expr, unit: str) -> pl.Expr:
     behind = text.str.slice(point + 1)
     fraction = behind.str.slice(0, digits).str.pad_end(digits, "0").cast(pl.Int64, strict=False)
     usual = _is_digits(behind) if digits else pl.lit(False)
-    value = whole * factor + pl.when(point.is_null()).then(0).when(usual).then(fraction)
+    up = (behind.str.slice(digits, 1) >= "5").cast(pl.Int64)
+    value = whole * factor + pl.when(point.is_null()).then(0).when(usual).then(fraction + up)
     return pl.when(~text.str.starts_with("-") & (whole < 2**61 // factor)).then(value)
 
 

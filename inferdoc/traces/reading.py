@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import cast
 
 from inferdoc.errors import TraceError
 from inferdoc.traces import csvtable, frames
 from inferdoc.traces.assembly import assemble
-from inferdoc.traces.detection import Content, chosen, detect
+from inferdoc.traces.detection import Content, NotRequestsError, chosen, detect
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.format import Format, LineReader, RecordReader, TableReader
-from inferdoc.traces.inputs import Given, find_inputs
-from inferdoc.traces.ledger import Ledger
+from inferdoc.traces.inputs import Given, Inputs, find_inputs
+from inferdoc.traces.ledger import SKIP_HINT, Ledger
 from inferdoc.traces.lines import Lines
 from inferdoc.traces.records import Records, read_records
 from inferdoc.traces.source import Source
@@ -20,6 +21,7 @@ from inferdoc.traces.trace import Trace
 
 _RECORDS_LOOKED_AT = 20
 _LINES_LOOKED_AT = 200
+_ROWS_SHOWN = 3
 
 
 def read_trace(given: Given, *, trace_format: str | None = None, skip_bad_rows: bool = False) -> Trace:
@@ -37,31 +39,75 @@ def read_trace(given: Given, *, trace_format: str | None = None, skip_bad_rows: 
     inputs = find_inputs(given)
     ledger = Ledger(inputs.where, skip_bad_rows=skip_bad_rows)
     notes = list(inputs.notes)
-    found = _common_format(inputs.files, trace_format, notes)
-    draft = _read(found, inputs.files, ledger)
-    draft.notes[:0] = notes
-    return assemble(draft, inputs, ledger)
+    files, found = _common_format(inputs, trace_format, notes)
+    inputs = replace(inputs, files=files)
+    try:
+        draft = _read(found, files, ledger)
+        draft.notes[:0] = notes
+        return assemble(draft, inputs, ledger)
+    except TraceError as error:
+        if SKIP_HINT in str(error):
+            raise _of_first_rows(error, found, inputs) from None
+        raise
 
 
-def _read(found: Format, files: tuple[Source, ...], ledger: Ledger) -> Draft:
+def _of_first_rows(error: TraceError, found: Format, inputs: Inputs) -> TraceError:
+    """The error of a row; where the first rows are all wrong it shows them, as the format may be at fault."""
+    aside = Ledger(inputs.where, skip_bad_rows=True)
+    try:
+        draft = _read(found, inputs.files[:1], aside, rows=_ROWS_SHOWN)
+        assemble(draft, inputs, aside)
+    except TraceError:
+        pass
+    first = f"{error.where}: "
+    places = {fault.split(": ")[0] for fault in aside.faults}  # one record may hold several requests
+    if len(places) < _ROWS_SHOWN or not aside.faults[0].startswith(first):
+        return error
+    return TraceError(
+        f"{'; '.join(aside.faults).removeprefix(first)}: the first {_ROWS_SHOWN} rows are all wrong, so that the file"
+        f" may be in another form than {found.title}; {SKIP_HINT}",
+        where=error.where,
+    )
+
+
+def _read(found: Format, files: tuple[Source, ...], ledger: Ledger, rows: int | None = None) -> Draft:
+    """All rows, or the first `rows`."""
     if found.kind == "records":
-        return cast(RecordReader, found.read)(Records(files, ledger), ledger)
+        records = Records(files, ledger)
+        return cast(RecordReader, found.read)(records if rows is None else list(islice(records, rows)), ledger)
     if found.kind == "table":
-        return cast(TableReader, found.read)(csvtable.read_tables(files, ledger), ledger)
-    return cast(LineReader, found.read)(Lines(files, ledger), ledger)
+        table = csvtable.read_tables(files, ledger)
+        table = table if rows is None else csvtable.Table.of(table.scan.head(rows), list(table.columns))
+        return cast(TableReader, found.read)(table, ledger)
+    lines = Lines(files, ledger)
+    return cast(LineReader, found.read)(lines if rows is None else list(islice(lines, rows)), ledger)
 
 
-def _common_format(files: tuple[Source, ...], name: str | None, notes: list[str]) -> Format:
-    """The format of all files.
+def _common_format(inputs: Inputs, name: str | None, notes: list[str]) -> tuple[tuple[Source, ...], Format]:
+    """The files that hold requests, and their format.
+
+    Of a folder or a pattern, files that are known to hold none (the summaries beside a benchmark's requests) are set
+    aside, unless there are no others.
 
     Raises:
         TraceError: two files have different formats; both are named.
     """
     first: tuple[Source, Format] | None = None
-    for source in files:
+    files: list[Source] = []
+    refused: list[NotRequestsError] = []
+    aside: list[str] = []
+    for source in inputs.files:
         remarks: list[str] = []
         content = _content(source)
-        found = detect(content) if name is None else chosen(name, content, remarks)
+        try:
+            found = detect(content) if name is None else chosen(name, content, remarks)
+        except NotRequestsError as error:
+            if source.path not in inputs.found:
+                raise
+            refused.append(error)
+            aside.append(source.name)
+            continue
+        files.append(source)
         if first is None:
             first = source, found
             notes.extend(remarks)
@@ -71,8 +117,11 @@ def _common_format(files: tuple[Source, ...], name: str | None, notes: list[str]
                 " give the files of one format, for example with a pattern",
                 where=source.where,
             )
-    assert first is not None, "inputs have a file"
-    return first[1]
+    if first is None:
+        raise refused[0]
+    if aside:
+        notes.append(f"set aside, since they hold no single requests: {', '.join(aside)}")
+    return tuple(files), first[1]
 
 
 def _content(source: Source) -> Content:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from inferdoc.errors import TraceError
-from inferdoc.traces import csvtable, frames
-from inferdoc.traces.ledger import CUT_OFF, Ledger, shorten
+from inferdoc.traces import csvtable, frames, shown
+from inferdoc.traces.ledger import CUT_OFF, Ledger
 from inferdoc.traces.source import Source
 
 Record = tuple[int, dict[str, Any]]
@@ -87,12 +87,12 @@ def _one_a_line(source: Source, ledger: Ledger) -> Iterator[Record]:
             elif isinstance(error, json.JSONDecodeError):
                 ledger.refuse(at, _describe(error, line), _BROKEN)
             else:
-                ledger.refuse(at, f"{_BROKEN}: {shorten(str(error), 80)}", _BROKEN)
+                ledger.refuse(at, f"{_BROKEN}: {error}", _BROKEN)
             continue
         if isinstance(value, dict):
             yield at, value
         else:
-            ledger.refuse(at, f"expected a JSON object, found {shorten(line)}", "not a JSON object")
+            ledger.refuse(at, f"expected a JSON object, found {shown.kind(value)}", "not a JSON object")
 
 
 def _with_last(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, bool]]:
@@ -125,11 +125,13 @@ def _elements(source: Source, ledger: Ledger) -> Iterator[Record]:
             where = f"{source.where}:{error.lineno}"
             raise TraceError(_describe(error, text.split("\n")[error.lineno - 1]), where=where) from None
         except (ValueError, RecursionError) as error:
-            raise TraceError(f"{_BROKEN}: {shorten(str(error), 80)}", where=f"{source.where}:{line}") from None
+            raise TraceError(f"{_BROKEN}: {error}", where=f"{source.where}:{line}") from None
         if isinstance(value, dict):
             yield ledger.number(line), value
         else:
-            ledger.refuse(ledger.number(line), f"expected a JSON object, found {shorten(value)}", "not a JSON object")
+            ledger.refuse(
+                ledger.number(line), f"expected a JSON object, found {shown.kind(value)}", "not a JSON object"
+            )
     if inside_array:
         raise TraceError("the array is not closed: the file may be cut off", where=f"{source.where}:{line}")
 
@@ -141,6 +143,5 @@ def _skip(text: str, position: int, characters: str) -> int:
 
 
 def _describe(error: json.JSONDecodeError, line: str) -> str:
-    found = line[error.colno - 1 :]
-    what = f"found {shorten(found, 20)}" if found.strip() else "the line ends"
+    what = shown.json_fault(line, error.colno - 1)
     return f"{_BROKEN} at column {error.colno}: {error.msg[0].lower()}{error.msg[1:]}, {what}"

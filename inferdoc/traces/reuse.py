@@ -87,7 +87,7 @@ def session_sharing(tree: PrefixTree, sessions: Ints | None, joined: int = 1) ->
 
 
 def most_reused(trace: Trace, tree: PrefixTree, distances: StackDistances, joined: int = 1) -> list[ReusedPrefix]:
-    """The ten parts of prompts that save most tokens; of equal ones, the one that ends first in the tree.
+    """The ten parts of prompts that save most tokens; of equal ones, the one whose first requests came first.
 
     `distances` are those of the same tree and `joined`.
     """
@@ -97,7 +97,10 @@ def most_reused(trace: Trace, tree: PrefixTree, distances: StackDistances, joine
     arrival = trace.rows["arrival_s"].to_numpy() if trace.rows["arrival_s"].null_count() == 0 else None
     segment = trace.rows["segment"].fill_null(0).to_numpy()
     found = []
-    for node in np.argsort(-saved, kind="stable")[:_TOP].tolist():
+    starts = tree.starts[:-1]
+    # Not by their place in the tree, which depends on the ids.
+    ranked = np.lexsort((tree.begin, tree.requests[starts + 1], tree.requests[starts], -saved))
+    for node in ranked[:_TOP].tolist():
         if not saved[node]:
             break
         users = tree.requests[tree.starts[node] : tree.starts[node + 1]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,8 +13,9 @@ from inferdoc.traces.clocks import Floats, stretches
 from inferdoc.traces.comparison import HIT_RATE, Comparison, compare
 from inferdoc.traces.prefixes import window_hits
 from inferdoc.traces.prompt_blocks import unknown_prompts
+from inferdoc.traces.timespans import between, lasting
 from inferdoc.traces.trace import Trace
-from inferdoc.traces.windows import split_windows
+from inferdoc.traces.windows import LoadWindow, split_windows
 
 Around = Literal["peak", "off-peak", "busiest"]
 
@@ -43,17 +45,27 @@ def sample_window(trace: Trace, seconds: float, around: Around | float) -> Sampl
         TraceError: no times, clocks of their own, or no such window.
         InputError: no request arrives there.
     """
-    times = _times(trace)
+    times, notes = _times(trace), []
     last = float(times[-1])
     if isinstance(around, str):
-        start = _busiest(trace, times, seconds) if around == "busiest" else _typical(trace, times, seconds, around)
+        if around == "busiest":
+            start = _busiest(trace, times, seconds)
+        else:
+            window = _window(trace, around)
+            start = _typical(trace, times, seconds, window)
+            length = window.end_s - window.start_s
+            if length < seconds <= last:
+                notes.append(
+                    f"sample: the {around} window is {lasting(length)}, shorter than what was asked for: the sample"
+                    f" holds {lasting(seconds)} around it"
+                )
     else:
         start = around - seconds / 2
     start = min(max(0.0, start), max(0.0, last - seconds))
     first, upto = np.searchsorted(times, [start, start + seconds])
     if first == upto:
-        raise InputError(f"no request arrives from {start:g} s to {start + seconds:g} s; the trace has {last:g} s")
-    return _sampled(trace, int(first), int(upto - first))
+        raise InputError(f"no request arrives {between(start, start + seconds)}; the trace has {lasting(last)}")
+    return _sampled(trace, int(first), int(upto - first), notes)
 
 
 def _times(trace: Trace) -> Floats:
@@ -65,13 +77,19 @@ def _times(trace: Trace) -> Floats:
     return trace.rows["arrival_s"].to_numpy()
 
 
-def _typical(trace: Trace, times: Floats, seconds: float, kind: Literal["peak", "off-peak"]) -> float:
-    """Where a stretch begins whose load is most like that of the trace's peak or off-peak window, inside it."""
+def _window(trace: Trace, kind: Literal["peak", "off-peak"]) -> LoadWindow:
+    """Raises:
+    TraceError: the trace has none.
+    """
     windows = split_windows(trace)
     found = windows.peak if kind == "peak" else windows.off_peak
     if found is None:
         raise TraceError(f"has no {kind} window ({windows.text}); use --around busiest, or a time", where=trace.source)
-    window = found.window
+    return found.window
+
+
+def _typical(trace: Trace, times: Floats, seconds: float, window: LoadWindow) -> float:
+    """Where a stretch begins whose load is most like that of `window`, inside it."""
     length = window.end_s - window.start_s
     if length <= seconds:
         return window.start_s + (length - seconds) / 2
@@ -102,13 +120,14 @@ def _load(trace: Trace) -> Floats:
     return lengths.to_numpy().astype(np.float64) if known else np.ones(len(trace))
 
 
-def _sampled(trace: Trace, start: int, count: int) -> Sampled:
+def _sampled(trace: Trace, start: int, count: int, more: Sequence[str] = ()) -> Sampled:
     made = trace.window(start, count)
     notes = [f"sample: {count:,} of {len(trace):,} requests in a row, from position {start:,}"]
     if trace.duration_s and made.has("arrival_s"):
         begin = float(trace.rows["arrival_s"][start])
         end = float(trace.rows["arrival_s"][start + count - 1])
-        notes[0] += f" ({begin:,.6g} s to {end:,.6g} s of {trace.duration_s:,.6g} s)"
+        notes[0] += f" ({between(begin, end)} of {lasting(trace.duration_s)})"
+    notes += more
     comparison = compare(trace, made)
     cold = next((entry.after for entry in comparison.numbers if entry.label == HIT_RATE), None)
     if cold is not None and start and unknown_prompts(trace) is None:

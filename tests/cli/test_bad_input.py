@@ -64,10 +64,10 @@ def test_rows_without_lengths(call: Call, tmp_path: Path) -> None:
     expect(call("diagnose", "--trace", trace), "t.csv")
 
 
-@pytest.mark.parametrize("bad", ["-5", "many"])
-def test_senseless_lengths_name_the_line(call: Call, tmp_path: Path, bad: str) -> None:
+@pytest.mark.parametrize(("bad", "shown"), [("-5", "-5"), ("many", "text of 4 characters")])
+def test_senseless_lengths_name_the_line(call: Call, tmp_path: Path, bad: str, shown: str) -> None:
     trace = write(tmp_path / "t.csv", f"timestamp,prompt_tokens,completion_tokens\n1,10,5\n2,{bad},5\n")
-    expect(call("diagnose", "--trace", trace), "t.csv:3", bad)
+    expect(call("diagnose", "--trace", trace), "t.csv:3", shown)
 
 
 def test_prompts_beyond_the_context_are_the_users_to_mend(call: Call, tmp_path: Path) -> None:

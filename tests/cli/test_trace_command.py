@@ -19,6 +19,8 @@ SECRET = "the patient Ottilie Wagner"
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
     """Run the command line in this process: exit code, stdout, stderr."""
 
+    monkeypatch.setenv("COLUMNS", "120")
+
     def run(*arguments: str | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["inferdoc", "trace", *map(str, arguments)])
         monkeypatch.chdir(tmp_path)

@@ -45,10 +45,13 @@ def test_several_requests_at_a_moment_and_newer_names(jsonl):
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"timestamp": 1, "requests": "x"}, "requests is 'x'"),
-        ({"timestamp": 1, "requests": [3]}, "a request is 'int'"),
-        ({"timestamp": 1, "requests": [{"prompt_length": 3, "prompt": 4}]}, "prompt is 'int'"),
-        ({"timestamp": "x", "requests": [{"prompt_length": 3, "output_length": 1}]}, "timestamp is 'x'"),
+        ({"timestamp": 1, "requests": "x"}, "requests is text of 1 character"),
+        ({"timestamp": 1, "requests": [3]}, "a request is '3'"),
+        ({"timestamp": 1, "requests": [{"prompt_length": 3, "prompt": 4}]}, "prompt is '4'"),
+        (
+            {"timestamp": "x", "requests": [{"prompt_length": 3, "output_length": 1}]},
+            "timestamp is text of 1 character",
+        ),
         ({"timestamp": 1, "requests": [{"prompt_length": -3, "output_length": 1}]}, "Prompt Length is '-3'"),
     ],
 )

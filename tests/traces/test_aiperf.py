@@ -117,9 +117,9 @@ def test_the_unit_of_a_metric_is_read(jsonl, value, unit):
 @pytest.mark.parametrize(
     ("metric", "says"),
     [
-        ((5, "furlongs"), "time_to_first_token has the unit 'furlongs'"),
+        ((5, "furlongs"), "time_to_first_token has the unit text of 8 characters"),
         ((5, None), "time_to_first_token has the unit"),
-        (("fast", "ms"), "time_to_first_token is 'fast': expected a number"),
+        (("fast", "ms"), "time_to_first_token is text of 4 characters: expected a number"),
         ((-1, "ms"), "time_to_first_token is '-1'"),
     ],
 )

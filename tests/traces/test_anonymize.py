@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from dataclasses import replace
 
@@ -83,8 +84,8 @@ def test_texts_without_a_tokenizer_keep_their_recorded_lengths(trace_of, tmp_pat
     )
     lists = again.rows["prefix_blocks"].to_list()
     assert [len(ids) for ids in lists] == [length // 16 for length in again.rows["input_tokens"].to_list()]
-    # 5,200 bytes of four texts are 1,560 tokens: 3 bytes a token, 48 a block, 10 whole ones in the common 500 bytes.
-    assert [a == b for a, b in zip(lists[0], lists[1], strict=True)] == [True] * 10 + [False] * 10
+    # 500 of the 1,300 bytes of the second prompt are 126 of its 330 tokens, 7 whole blocks.
+    assert [a == b for a, b in zip(lists[0], lists[1], strict=True)] == [True] * 7 + [False] * 13
 
 
 def test_nothing_of_the_trace_can_be_read(trace_of, tmp_path):
@@ -145,3 +146,31 @@ def test_keys_that_are_none(tmp_path):
         read_key(tmp_path)
     with pytest.raises(InputError, match="cannot be written"):
         read_key(tmp_path / "no" / "key")
+
+
+def test_models_that_name_accounts_or_folders_are_hidden_by_default(trace_of, tmp_path):
+    private = ["arn:aws:bedrock:us-east-1:123456789012:profile/p1", "/home/alice/models/m0", "alice@example.com"]
+    names = [*private, private[0], "Qwen/Qwen3-0.6B", None]
+    trace = trace_of(input_tokens=[5] * 6, output_tokens=[1] * 6, model=names)
+    made = anonymize(trace, KEY)
+    write_trace(made.trace, tmp_path / "a.jsonl", made.notes)
+    content = (tmp_path / "a.jsonl").read_text()
+    assert not any(piece in content for piece in ("arn", "123456789012", "home", "alice", "m0"))
+    models = made.trace.rows["model"].to_list()
+    assert all(re.fullmatch("model-[0-9a-f]{8}", name) for name in models[:4])
+    assert (models[0] == models[3], len(set(models))) == (True, 5)
+    assert models[4:] == ["Qwen/Qwen3-0.6B", None]
+    assert any(note.startswith("names of models: 3 of 4 hidden") for note in made.notes)
+    everything = anonymize(trace, KEY, hide_models=True)
+    assert everything.trace.rows["model"].to_list()[:4] == models[:4]
+    assert "names of models: 4 of 4 hidden" in everything.notes
+    assert anonymize(trace, b"1" * 32).trace.rows["model"][0] != models[0]
+
+
+def test_kinds_of_components_that_read_as_prose_are_hidden(trace_of):
+    parts = [[{"kind": "alice@example.com", "id": 1, "tokens": 3}, {"kind": "sys_prompt", "id": 1, "tokens": 3}]] * 2
+    trace = trace_of(input_tokens=[6] * 2, output_tokens=[1] * 2, components=parts)
+    kinds = [[part["kind"] for part in row] for row in anonymize(trace, KEY).trace.rows["components"].to_list()]
+    assert kinds[0] == kinds[1]
+    assert re.fullmatch("kind-[0-9a-f]{8}", kinds[0][0])
+    assert kinds[0][1] == "sys_prompt"

@@ -48,9 +48,9 @@ def test_both_are_joined(jsonl):
     [
         (asks("b", messages=None), "messages is not a list"),
         ({"custom_id": "b", "params": {"model": "c"}}, "params has no messages"),
-        (result("b", "lost"), "result.type is 'lost'"),
-        ({"custom_id": "b", "result": None}, "result.type is 'None'"),
-        (result("b", output_tokens="many"), "output_tokens is 'many'"),
+        (result("b", "lost"), "result.type is text of 4 characters"),
+        ({"custom_id": "b", "result": None}, "result.type is null"),
+        (result("b", output_tokens="many"), "output_tokens is text of 4 characters"),
     ],
 )
 def test_wrong_lines_are_named(jsonl, wrong, says):

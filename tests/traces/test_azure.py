@@ -52,7 +52,7 @@ def test_a_header_repeated_in_the_middle_is_counted(write):
     ("line", "says"),
     [
         ("2023-11-16 18:17:05.0,-3,5", "ContextTokens is '-3': expected a whole number"),
-        ("2023-11-16 18:17:05.0,abc,5", "ContextTokens is 'abc'"),
+        ("2023-11-16 18:17:05.0,abc,5", "ContextTokens is text of 3 characters"),
         ("2023-11-16 18:17:05.0,,5", "ContextTokens is missing"),
         (",10,5", "TIMESTAMP is missing, though other rows have it"),
         ("16.11.2023 18:17,10,5", "TIMESTAMP is '16.11.2023 18:17': expected a time such as"),

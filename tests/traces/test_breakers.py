@@ -170,6 +170,39 @@ def test_documents_in_another_order():
     assert found.hit_rate < 0.3 < 0.9 < breaker.hit_rate_alone
 
 
+@pytest.mark.parametrize("count", [4, 5])
+@pytest.mark.parametrize("written", ["plain", "numbered", "system", "user", "ids"])
+def test_shuffled_documents_are_no_truncation_and_no_changing_text(count, written):
+    """D21: both prompts hold the same documents, wherever the shared ones line up and whatever follows them."""
+    documents = [prose(120, seed=40 + i) for i in range(count)]
+    draw, texts, orders = random.Random(count), [], []
+    for i in range(40):
+        order = draw.sample(range(count), count)
+        numbered = written in ("numbered", "system", "user")
+        body = "\n\n".join((f"[Doc {n}] " if numbered else "") + documents[n] for n in order)
+        question = f"Question {prose(8, seed=500 + i)}"
+        system, user = ("Answer from these.", f"{body}\n\n{question}")
+        if written == "system":
+            system, user = f"Answer from these.\n\n{body}", question
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        chat = written in ("system", "user")
+        texts.append(render_prompt(messages, row=i).text if chat else f"Context:\n{body}\n{question}")
+        orders.append(tuple(order))
+    trace = of_prompts(ids=[list(text.encode()) for text in texts]) if written == "ids" else of_prompts(texts)
+    found, breaker = only(trace)
+    new = sum(order not in orders[:i] for i, order in enumerate(orders)) - 1
+    assert breaker.kind == ("order" if written == "ids" else "document order")
+    # In an order that came before, nothing may be left to be mended.
+    assert breaker.requests >= 0.9 * new
+    assert breaker.hit_rate_alone > 0.9 > found.hit_rate
+
+
+def test_a_cut_history_is_no_order():
+    turns = [prose(40, seed=700 + i) for i in range(40)]
+    _, breaker = only(of_prompts([" ".join(turns[max(0, k - 10) : k + 1]) for k in range(2, 40)]))
+    assert breaker.kind == "left truncation"
+
+
 @pytest.mark.parametrize(
     ("kind", "heads"),
     [

@@ -51,6 +51,25 @@ def test_usage_in_its_spellings(jsonl, usage, prompt, output, cached):
     )
 
 
+def test_the_time_of_an_answer_is_told_from_that_of_a_request(jsonl):
+    usage = {"prompt_tokens": 9, "completion_tokens": 5}
+    rows = [{"messages": [ASK], "usage": usage, "created": 1_700_000_000 + 2 * i} for i in range(3)]
+
+    def noted(trace):
+        return any("those of completions, not of arrivals" in note for note in trace.notes)
+
+    trace = read_trace(jsonl(rows))
+    assert trace.rows["arrival_s"].to_list() == [0.0, 2.0, 4.0]
+    assert noted(trace)
+    for name in ("created_at", "timestamp", "request_time"):
+        trace = read_trace(jsonl([row | {name: 1_700_000_000 + 0.5 * i} for i, row in enumerate(rows)]))
+        assert trace.rows["arrival_s"].to_list() == [0.0, 0.5, 1.0]
+        assert not noted(trace)
+    without = [{name: value for name, value in row.items() if name != "usage"} for row in rows]
+    assert not noted(read_trace(jsonl(without)))
+    assert noted(read_trace(jsonl([row | {"choices": []} for row in without])))
+
+
 def test_counts_of_zero_beside_a_text_are_unknown(jsonl):
     usage = {"prompt_tokens": 0, "completion_tokens": 0}
     trace = read_trace(jsonl([{"messages": [ASK, ANSWER], "usage": usage}]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import polars as pl
 import pytest
@@ -56,6 +57,20 @@ def test_order_is_no_problem_where_nothing_is_out_of_order():
     assert found.order_is_the_problem is False
     assert found.hit_rate == found.mended_hit_rate == found.any_position_hit_rate == 400 / 750
     assert found.lost == ()
+
+
+def test_rates_do_not_depend_on_the_values_of_ids():
+    draw = random.Random(4)
+    prompts = [
+        [SYSTEM, *(("passages", id, 50 + id) for id in draw.sample(range(2, 12), 3)), ("user_input", 90 + i, 40)]
+        for i in range(60)
+    ]
+    found = [
+        component_order(of_components(*([(kind, rename(id), tokens) for kind, id, tokens in p] for p in prompts)))
+        for rename in (lambda id: id, lambda id: 1000 - id, lambda id: id * 7919 % 10_007)
+    ]
+    assert found[0].hit_rate < found[0].sorted_hit_rate
+    assert found[1] == found[2] == found[0]
 
 
 def test_nothing_is_said_without_components_or_lengths():

@@ -73,7 +73,7 @@ def test_experiments_are_segments_and_requests_without_text_failed(jsonl):
         (request(at=(1,)), "response_timestamps and response_outputs have different lengths"),
         (request(at=(10, 25, 20, 46)), "response_timestamps goes back in time"),
         (request() | {"timestamp": None}, "timestamp holds null"),
-        (request() | {"response_timestamps": "x"}, "response_timestamps is 'x'"),
+        (request() | {"response_timestamps": "x"}, "response_timestamps is text of 1 character"),
         (request() | {"request_inputs": {"payload": "{"}}, "payload is not a JSON object"),
     ],
 )

@@ -89,7 +89,7 @@ def test_a_sweep_has_a_segment_for_each_benchmark_and_counts_every_kind(jsonl):
     ("changes", "says"),
     [
         ({"request_args": "{"}, "request_args is not a JSON object"),
-        ({"time_to_first_token_ms": "fast"}, "time_to_first_token_ms is 'fast'"),
+        ({"time_to_first_token_ms": "fast"}, "time_to_first_token_ms is text of 4 characters"),
         ({"prompt_tokens": -4}, "prompt_tokens is '-4'"),
     ],
 )

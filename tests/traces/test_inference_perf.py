@@ -67,7 +67,7 @@ def test_failures_are_counted_and_order_is_that_of_arrival(write):
         (row(start=10.5), "output_token_times goes back in time"),
         (row(info=OLD | {"output_token_times": 7}), "output_token_times is '7': expected a list"),
         (row(request="{"), "request is not a JSON object"),
-        (row(start="now"), "start_time is 'now'"),
+        (row(start="now"), "start_time is text of 3 characters"),
     ],
 )
 def test_wrong_rows_are_named(jsonl, wrong, says):

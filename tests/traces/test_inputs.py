@@ -89,7 +89,7 @@ def test_shards_of_two_formats_are_both_named(folder):
 def test_tables_of_different_column_order(write):
     write("a.csv", "timestamp,input_tokens,output_tokens\n1,5,2\n2,6,3\n")
     second = write("b.csv", "output_tokens,timestamp,model,input_tokens\n4,3,m,7\nx,4,m,8\n")
-    with pytest.raises(TraceError, match=r"b\.csv:3: output_tokens is 'x'"):
+    with pytest.raises(TraceError, match=r"b\.csv:3: output_tokens is text of 1 character"):
         read_trace(second.parent)
     trace = read_trace(second.parent, skip_bad_rows=True)
     assert trace.rows["input_tokens"].to_list() == [5, 6, 7]
@@ -142,3 +142,59 @@ def test_a_table_exported_by_a_gateway_is_read_as_its_records(write):
     header = "call_type,startTime,endTime,prompt_tokens,completion_tokens,model\n"
     trace = read_trace(write("spend.csv", header + "acompletion,1700000000.0,1700000001.5,5,2,m\n"))
     assert (trace.format, trace.rows["e2e_s"].to_list()) == ("litellm", [1.5])
+
+
+def test_a_file_given_twice_is_read_once(folder):
+    path = folder / "a.jsonl"
+    link = folder / "link.jsonl"
+    link.symlink_to(path)
+    trace = read_trace([path, path, link, folder / "deep" / ".." / "a.jsonl"])
+    assert len(trace) == 2
+    (note,) = [note for note in trace.notes if "more than once" in note]
+    assert note == "given more than once, read once: link.jsonl, a.jsonl, a.jsonl"
+    assert not any("more than once" in note for note in read_trace(path).notes)
+
+
+def test_a_summary_in_a_folder_is_set_aside_but_not_where_it_is_named(tmp_path, write):
+    trace = write("a.jsonl", lines(1000, 2000))
+    table = write("1_sys_prompt.jsonl", json.dumps({"sys_prompt_id": 1, "token_length": 5}) + "\n")
+    found = read_trace(tmp_path)
+    assert len(found) == 2
+    assert "set aside, since they hold no single requests: 1_sys_prompt.jsonl" in found.notes
+    with pytest.raises(TraceError, match="it holds no requests"):
+        read_trace([trace, table])
+    trace.unlink()
+    with pytest.raises(TraceError, match="it holds no requests"):
+        read_trace(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "requests", "aside"),
+    [
+        ("ragpulse", 7106, "1_sys_prompt.jsonl"),
+        ("aiperf", 105 - 2, "profile_export_aiperf.csv, profile_export_aiperf.json"),
+        ("guidellm", 1 + 80 - 1, "benchmarks_v0.8.1.csv"),
+    ],
+)
+def test_folders_that_tools_write(shared, name, requests, aside):
+    trace = read_trace(shared / "traces" / name)
+    assert len(trace) == requests
+    assert any(note.startswith("set aside") and aside in note for note in trace.notes)
+
+
+def test_rows_that_are_all_wrong_are_shown(write):
+    path = write("t.jsonl", lines(1, 2, 3, 4, length=-5))
+    with pytest.raises(TraceError) as raised:
+        read_trace(path)
+    message = str(raised.value)
+    assert message.startswith(f"{path}:1: input_length is '-5'")
+    assert f"; {path}:2: " in message
+    assert f"; {path}:3: " in message
+    assert "the first 3 rows are all wrong" in message
+    one = write("u.jsonl", lines(1, length=-5) + lines(2, 3, 4))
+    with pytest.raises(TraceError, match=r"u\.jsonl:1: input_length is '-5'") as raised:
+        read_trace(one)
+    assert "all wrong" not in str(raised.value)
+    table = write("t.csv", "input_tokens,output_tokens\nx,1\ny,1\nz,1\n")
+    with pytest.raises(TraceError, match=r"t\.csv:2: .*t\.csv:3: .*t\.csv:4: .*all wrong"):
+        read_trace(table)

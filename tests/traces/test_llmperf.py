@@ -44,7 +44,7 @@ def test_only_soft_failures(jsonl):
 
 
 def test_wrong_latencies_are_named(jsonl):
-    with pytest.raises(TraceError, match=r"trace\.jsonl:2: ttft_s is 'fast': expected a number"):
+    with pytest.raises(TraceError, match=r"trace\.jsonl:2: ttft_s is text of 4 characters: expected a number"):
         read_trace(jsonl([row(), row(ttft_s="fast")]))
 
 

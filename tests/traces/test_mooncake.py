@@ -78,7 +78,9 @@ def test_wrong_numbers_are_named_with_line_field_and_value(jsonl, field, value):
     path = jsonl([row(), row() | {field: value}, row()])
     with pytest.raises(TraceError) as raised:
         read_trace(path)
-    assert str(raised.value).startswith(f"{path}:2: {field} is '{str(value).lower()}': expected ")
+    text = str(value).lower()
+    told = f"text of {len(text)} character" if value in ("many", "x") else f"'{text}': expected "
+    assert str(raised.value).startswith(f"{path}:2: {field} is {told}")
     assert len(read_trace(path, skip_bad_rows=True)) == 2
 
 
@@ -160,3 +162,27 @@ def test_fractions_of_a_millisecond_raise_a_doubt_about_the_unit(jsonl):
 def test_sessions_get_turns(jsonl):
     rows = [row(t, session_id=s) for t, s in ((0, "a"), (1, "b"), (2, "a"), (3, "a"))]
     assert read_trace(jsonl(rows)).rows["turn"].to_list() == [1, 1, 2, 3]
+
+
+def test_a_block_size_that_rows_give_counts_also_for_few_of_them(jsonl):
+    trace = read_trace(jsonl([row(input_length=30, hash_ids=[1, 2], block_size=16)] * 3))
+    assert (trace.block_size, len(trace)) == (16, 3)
+    with pytest.raises(TraceError, match="blocks of 16 tokens make 2"):
+        read_trace(jsonl([row(input_length=30, hash_ids=[1, 2, 3], block_size=16)]))
+    # 512 would fit as well.
+    assert read_trace(jsonl([row(input_length=600, hash_ids=[1, 2], block_size=300)])).block_size == 300
+    with pytest.raises(TraceError, match="block_size has 2 values"):
+        read_trace(jsonl([row(block_size=16), row(block_size=512)]))
+
+
+@pytest.mark.parametrize(
+    "text", [{"messages": [{"role": "user", "content": "x"}]}, {"prompt": "x"}, {"text": "x"}, {"input_text": "x"}]
+)
+def test_rows_with_lengths_and_text_are_read_for_their_text(jsonl, text):
+    lengths = {"timestamp": 1, "input_length": 10, "output_length": 5}
+    trace = read_trace(jsonl([lengths | text]))
+    assert trace.format != "mooncake"
+    assert (trace.content, trace.rows["input_tokens"].to_list()) == ("text", [10])
+    assert trace.rows["output_tokens"].to_list() == [5]
+    assert read_trace(jsonl([row() | text])).format == "mooncake"
+    assert read_trace(jsonl([lengths | dict.fromkeys(text)])).format == "mooncake"

@@ -177,8 +177,8 @@ def test_a_bad_length_takes_the_rest_of_its_session(jsonl):
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        ({"messages": "hi"}, "messages is 'str'"),
-        ({"text_input": 5}, "text_input is 'int'"),
+        ({"messages": "hi"}, "messages is text of 2 characters"),
+        ({"text_input": 5}, "text_input is '5'"),
         ({"hash_ids": [1, 2.5]}, "hash_ids is"),
         ({"hash_ids": [1, 2, 3, 4]}, "hash_ids has 4 ids for"),
         ({"input_length": -1}, "input_length is '-1'"),

@@ -140,7 +140,7 @@ def test_what_generates_no_text_is_left_out(jsonl, embedding):
         (asks(messages=[]), "messages is not a list of messages"),
         (asks(messages=[{"content": "x"}]), r"messages\[0\] has no role"),
         (asks(prompt=["a", "b"]), "prompt is 2 prompts: expected one"),
-        (asks(prompt=7), "prompt is 'int': expected one"),
+        (asks(prompt=7), "prompt is '7': expected one"),
         (asks(input=7), "input is neither text nor a list"),
         (asks() | {"body": None}, "body is null"),
         (asks() | {"body": "{"}, "body is not a JSON object"),

@@ -110,3 +110,19 @@ def test_seconds_are_exact_quotients(start):
     texts = [f"{time:.3f}" for time in times]
     milliseconds = np.array([round(float(text) * 1000) for text in texts])
     assert trace_of(texts).rows["arrival_s"].to_list() == ((milliseconds - milliseconds[0]) * 10**6 / 1e9).tolist()
+
+
+def test_rows_out_of_order_in_a_log_whose_clock_starts_again():
+    times = [*range(20), *range(15)]
+    times[4], times[5] = times[5], times[4]
+    trace = trace_of(times)
+    assert trace.rows["arrival_s"].to_list() == [float(second) for second in range(35)]
+    assert trace.rows["segment"].to_list() == [0] * 20 + [1] * 15
+    assert trace.rows["row"].to_list() == [1, 2, 3, 4, 6, 5, *range(7, 36)]
+    assert any("(1 steps back): sorted" in note for note in trace.notes)
+
+
+def test_absolute_times_do_not_start_again():
+    start = 1_700_000_000
+    trace = trace_of([*range(start, start + 20), *range(start, start + 15)])
+    assert (trace.duration_s, trace.rows["segment"].null_count()) == (19.0, 35)

@@ -169,9 +169,9 @@ def test_texts_are_compared_by_bytes():
 def test_bytes_of_a_token_follow_from_recorded_counts():
     texts = ["ü" * 300 + "a", "ü" * 300 + "b"]
     analysis = analyse_prefixes(trace_of(2, prompt_text=texts, input_tokens=[300, 301]), block_sizes=[16])
-    # 601 bytes, 2 a token: 600 shared bytes are 18 blocks of 32.
+    # 600 of 601 bytes are 300 of 301 tokens, 18 whole blocks.
     assert analysis.block_sizes[0].hit_tokens == 18 * 16
-    assert any("2 for a token (as recorded)" in note for note in analysis.notes)
+    assert any("scaled to the recorded tokens" in note for note in analysis.notes)
 
 
 def test_what_all_prompts_begin_with():

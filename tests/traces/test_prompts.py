@@ -76,8 +76,8 @@ def test_delays_are_not_read(jsonl):
     ("wrong", "says"),
     [
         ({"prompt": None}, "no prompt"),
-        ({"prompt": 7}, "prompt is 'int': expected text"),
-        ({"prompt": ["a", 7]}, "prompt is 'list': expected text"),
+        ({"prompt": 7}, "prompt is '7': expected text"),
+        ({"prompt": ["a", 7]}, "prompt is a list of 2: expected text"),
         ({"prompt": "a", "output_tokens": -1}, "output_tokens is '-1'"),
         ({"prompt": "a", "output_tokens": 2.5}, "output_tokens is '2.5'"),
         ({"prompt": "a", "output_tokens": 99_999_999}, "output_tokens is '99999999'"),

@@ -146,10 +146,13 @@ def test_without_tables_components_have_no_lengths(shared, tmp_path):
     assert any("not beside the trace" in note for note in trace.notes)
 
 
-def test_a_folder_with_the_tables_is_refused_with_advice(rag):
+def test_a_folder_with_the_tables_is_its_trace(rag):
     path = rag([({"history": [2]}, 40)] * 2, {"history": {2: 33}})
+    trace = read_trace(path.parent)
+    assert trace.rows.equals(read_trace(path).rows)
+    assert any(note.startswith("set aside") and "3_history.jsonl" in note for note in trace.notes)
     with pytest.raises(TraceError, match=r"3_history.jsonl: .*give 0_trace.jsonl, and leave the five tables beside it"):
-        read_trace(path.parent)
+        read_trace([path, path.parent / "3_history.jsonl"])
 
 
 def test_tables_in_the_same_stream_are_used_and_counted(jsonl):

@@ -54,7 +54,7 @@ def test_a_carriage_return_alone_ends_a_row(write):
 
 
 def test_a_table_that_is_none_is_named(write):
-    with pytest.raises(TraceError, match=r"t\.csv:2: input_tokens is 'x{40}'\.\.\.: expected"):
+    with pytest.raises(TraceError, match=r"t\.csv:2: input_tokens is text of 200,000 characters: expected"):
         read_trace(write("t.csv", f'input_tokens,output_tokens\n{"x" * 200_000},"1"\n'))
     for header in ("input_tokens\rx,output_tokens", "x" * 200_000 + ",y"):
         with pytest.raises(TraceError, match=r"t\.csv:1: not valid CSV"):

@@ -157,3 +157,15 @@ def test_passages_in_another_order_are_reused_at_any_position_only():
     assert (found.hit_tokens, found.unit) == (20, "components")
     assert found.hit_rate == pytest.approx(20 / 47)
     assert "2 components have no known length" in found.note
+
+
+def test_of_equal_parts_the_earliest_come_first_whatever_their_ids():
+    pairs = [[[name, name] for _ in range(2)] for name in range(14)]
+    prompts = [prompt for pair in pairs for prompt in pair]
+    tops = []
+    for rename in (lambda id: id, lambda id: 99 - id, lambda id: id * 37 % 101):
+        trace = trace_of([[rename(id) for id in prompt] for prompt in prompts], arrival_s=list(map(float, range(28))))
+        tree = grow(recorded_blocks(trace))
+        tops.append(most_reused(trace, tree, stack_distances(tree, 1)))
+    assert [part.first_seen_s for part in tops[0]] == [2.0 * n for n in range(10)]
+    assert tops[1] == tops[2] == tops[0]

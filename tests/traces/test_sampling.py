@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -82,3 +83,17 @@ def test_windows_without_requests_or_times(trace_of):
     )
     with pytest.raises(TraceError, match="--start and --count"):
         sample_window(two, 10.0, 0.0)
+
+
+def test_a_peak_shorter_than_the_window_is_told(trace_of):
+    # One request a second, eleven a second from 400 s to 500 s.
+    times = sorted([float(n) for n in range(2000)] + [400 + n / 10 for n in range(1000)])
+    trace = trace_of(arrival_s=times, input_tokens=[10] * 3000, output_tokens=[1] * 3000)
+    made = sample_window(trace, 300.0, "peak")
+    assert any(
+        re.fullmatch(
+            r"sample: the peak window is \d+(\.\d)? s, shorter than what was asked for: the sample holds 5 min .*", note
+        )
+        for note in made.notes
+    )
+    assert not any("shorter" in note for note in sample_window(trace, 10.0, "peak").notes)

@@ -7,6 +7,7 @@ import csv
 import pytest
 
 from inferdoc.traces import read_trace
+from inferdoc.traces.arrivals import analyse_arrivals
 
 COPIES = [
     ("splitwise_code.csv", "AzureLLMInferenceTrace_code.csv"),
@@ -36,7 +37,8 @@ def test_vidur_copies_of_the_azure_traces_are_the_same_trace(shared, copy, origi
     other = read_trace(shared / "traces" / "azure" / original)
     for column in ("input_tokens", "output_tokens"):
         assert one.rows[column].to_list() == other.rows[column].to_list()
-    assert one.rows["arrival_s"].to_list() == pytest.approx(other.rows["arrival_s"].to_list(), abs=1e-6)
+    assert one.rows["arrival_s"].to_list() == pytest.approx(other.rows["arrival_s"].to_list(), abs=1e-9)
+    assert analyse_arrivals(one) == analyse_arrivals(other)
 
 
 def test_a_vidur_file_of_lengths_has_no_times(shared):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from inferdoc.errors import TraceError
@@ -190,3 +192,23 @@ def test_a_header_without_rows(write):
 def test_very_small_traces(write, count):
     trace = read_trace(write("t.csv", "timestamp,input_tokens,output_tokens\n" + "5,10,5\n" * count))
     assert (len(trace), trace.duration_s, trace.rate_per_s) == (count, 0.0, None)
+
+
+ROWS = [("a", 1, 10, 5), ("a", 2, 20, 6), ("b", 3, 7, 8), ("b", 3, 7, 8), ("c", 4, 7, 8), ("d", 4, 7, 8)]
+
+
+@pytest.mark.parametrize("name", ["request_id", "id"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_ids_that_repeat(write, kind, name):
+    names = [name, "timestamp", "input_tokens", "output_tokens"]
+    if kind == "csv":
+        text = "\n".join([",".join(names), *(",".join(map(str, row)) for row in ROWS)]) + "\n"
+    else:
+        text = "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in ROWS)
+    trace = read_trace(write(f"t.{kind}", text))
+    # Both rows of a differ, those of b are one request, c and d are two.
+    assert trace.rows["input_tokens"].to_list() == [10, 20, 7, 7, 7]
+    (entry,) = trace.left_out
+    assert (entry.rows, entry.first_line) == (1, 4 if kind == "csv" else 3)
+    (note,) = [note for note in trace.notes if "that of another row" in note]
+    assert note.startswith(f"rows whose {name} is that of another row that differs in other fields: 1;")

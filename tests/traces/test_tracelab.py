@@ -85,7 +85,7 @@ def test_rounds_without_a_start_are_counted(jsonl):
 
 def test_broken_events_are_an_error_of_their_line(jsonl):
     path = jsonl([one_round(), one_round(1, timing_events="x")])
-    with pytest.raises(TraceError, match=r":2: timing_events is 'str': expected a list of events"):
+    with pytest.raises(TraceError, match=r":2: timing_events is text of 1 character: expected a list of events"):
         read_trace(path)
     assert len(read_trace(path, skip_bad_rows=True)) == 1
 

@@ -55,10 +55,10 @@ def test_images_are_counted(jsonl):
 @pytest.mark.parametrize(
     ("turns", "says"),
     [
-        ({"a": 1}, "turns is 'dict'"),
+        ({"a": 1}, "turns is an object"),
         (["a", 3], r"turns\[1\] has no text"),
         ([{"text": None}], r"turns\[0\] has no text"),
-        ([{"text": 3}], "prompt is 'int': expected text"),
+        ([{"text": 3}], "prompt is '3': expected text"),
     ],
 )
 def test_wrong_turns_are_named(jsonl, turns, says):

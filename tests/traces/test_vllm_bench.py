@@ -120,7 +120,7 @@ def test_totals_that_do_not_agree_are_named(jsonl):
     ("changes", "says"),
     [
         ({"ttfts": [0.5, 0.25]}, "lists of different lengths .*input_lens 3, output_lens 3, ttfts 2"),
-        ({"itls": [[0.1, "x"], [], []]}, "itls is 'x': expected a number"),
+        ({"itls": [[0.1, "x"], [], []]}, "itls is text of 1 character: expected a number"),
         ({"itls": [[0.1, float("nan")], [], []]}, "itls is 'nan': expected a number"),
         ({"itls": [3, [], []]}, "itls is '3': expected a list of numbers"),
         ({"ttfts": [-0.5, 0.25, 0.0]}, "ttfts is '-0.5': expected a number, 0 or more"),
@@ -154,3 +154,12 @@ def test_aggregates_are_refused_with_the_option_that_helps(jsonl, extra, option)
         read_trace(jsonl([detailed, left | extra]))
     trace = read_trace(jsonl([detailed, left | extra]), skip_bad_rows=True)
     assert (len(trace), trace.left_out[0].first_line) == (2, 2)
+
+
+@pytest.mark.parametrize("absent", [None, "None"])
+def test_a_load_without_a_limit_is_told_as_such(jsonl, absent):
+    run = {"input_lens": [5], "output_lens": [2], "ttfts": [0.1], "itls": [[0.1]], "errors": [""]}
+    trace = read_trace(jsonl([run | {"request_rate": "20.0", "max_concurrency": absent}]))
+    assert trace.notes[0] == (
+        "run 1: 1 requests, made by the benchmark (request_rate 20.0, max_concurrency not limited)"
+    )

@@ -147,7 +147,7 @@ def test_missing_api_times_are_absent(jsonl):
         (request(1, ids=(1,)), "hash_ids has 1 ids for in 130: blocks of 64 tokens make 3"),
         (request(1, ids=(1, "x")), "requests[1]: hash_ids is"),
         (7, "requests[1] is '7': expected an object"),
-        (request("soon"), "t is 'soon': expected a time in s"),
+        (request("soon"), "t is text of 4 characters: expected a time in s"),
         (request(None), "t is missing"),
         ({"t": None, "type": "subagent", "requests": [request(1)]}, "t is missing"),
         ({"t": 1, "type": "subagent", "requests": 5}, "requests is '5': expected a list"),

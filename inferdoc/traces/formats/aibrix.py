@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from inferdoc.traces import shown
 from inferdoc.traces.columns import words
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.format import Format, all_of, has
 from inferdoc.traces.formats.requests import Requests
-from inferdoc.traces.ledger import Ledger, RowError, shorten
+from inferdoc.traces.ledger import Ledger, RowError
 from inferdoc.traces.messages import Rendered, render_prompt
 from inferdoc.traces.records import Record
 
@@ -33,7 +34,7 @@ def read(records: Iterable[Record], ledger: Ledger) -> Draft:
         found = record.get("requests")
         moments += 1
         if not isinstance(found, list):
-            ledger.refuse(line, f"requests is {shorten(found)}: expected a list", "requests is not a list")
+            ledger.refuse(line, f"requests is {shown.kind(found)}: expected a list", "requests is not a list")
             continue
         if not found:
             empty.append(line)
@@ -51,13 +52,13 @@ def read(records: Iterable[Record], ledger: Ledger) -> Draft:
 
 def _values(request: Any, row: int) -> tuple[dict[str, Any], Rendered | None]:
     if not isinstance(request, Mapping):
-        raise RowError(f"a request is {shorten(type(request).__name__)}: expected an object", "a request of no object")
+        raise RowError(f"a request is {shown.kind(request)}: expected an object", "a request of no object")
     values = {role: value for name, value in request.items() if (role := _ROLES.get("".join(words(name)))) is not None}
     given = request.get("prompt")
     if isinstance(given, list):
         return values, render_prompt(given, row=row)
     if given is not None and not isinstance(given, str):
-        raise RowError(f"prompt is {shorten(type(given).__name__)}: expected text", "a prompt that is no text")
+        raise RowError(f"prompt is {shown.kind(given)}: expected text", "a prompt that is no text")
     return values, None if given is None else Rendered(given)
 
 

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from inferdoc.traces import shown
 from inferdoc.traces.columns import NANOSECONDS
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats import aiperf_inputs
 from inferdoc.traces.formats.format import Format, Refusal, all_of, any_of, has
 from inferdoc.traces.formats.requests import Requests, difference_note, mapping, measured, numbers
-from inferdoc.traces.ledger import Ledger, RowError, shorten
+from inferdoc.traces.ledger import Ledger, RowError
 from inferdoc.traces.messages import Rendered
 from inferdoc.traces.records import Record
 
@@ -134,7 +135,9 @@ def _seconds(metrics: Mapping[str, Any], name: str) -> Any:
     unit = mapping(metrics.get(name)).get("unit")
     factor = _UNITS.get(unit) if isinstance(unit, str) else None
     if factor is None:
-        raise RowError(f"{name} has the unit {shorten(unit)}: expected {', '.join(_UNITS)}", f"{name} in no known unit")
+        raise RowError(
+            f"{name} has the unit {shown.kind(unit)}: expected {', '.join(_UNITS)}", f"{name} in no known unit"
+        )
     parts = 10**9 // factor
     checked = numbers(value if isinstance(value, list) else [value], name) or []
     return [part / parts for part in checked] if isinstance(value, list) else checked[0] / parts

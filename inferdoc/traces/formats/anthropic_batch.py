@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from inferdoc.traces import shown
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.batches import FAILED, Batch, identity
 from inferdoc.traces.formats.bodies import answer_of, asked
 from inferdoc.traces.formats.format import Format, all_of, has, has_any
 from inferdoc.traces.formats.requests import mapping
-from inferdoc.traces.ledger import Ledger, RowError, shorten
+from inferdoc.traces.ledger import Ledger, RowError
 from inferdoc.traces.records import Record
 
 _NAMES = {
@@ -43,7 +44,7 @@ def _add_request(batch: Batch, line: int, record: Mapping[str, Any]) -> None:
     params = mapping(record.get("params"))
     values, prompt = asked(params, line)
     if prompt is None:
-        raise RowError(f"params has no messages (keys {shorten(', '.join(params))})", "params without messages")
+        raise RowError(f"params has no messages (keys {shown.keys(params)})", "params without messages")
     batch.limit(params, "max_tokens")
     batch.asked.append((line, identity(record), values, prompt))
 
@@ -52,7 +53,7 @@ def _answer(record: Mapping[str, Any]) -> dict[str, Any]:
     result = mapping(record.get("result"))
     kind = result.get("type")
     if kind not in _TYPES:
-        raise RowError(f"result.type is {shorten(kind)}: expected {', '.join(_TYPES)}", "a result of no known type")
+        raise RowError(f"result.type is {shown.kind(kind)}: expected {', '.join(_TYPES)}", "a result of no known type")
     if kind != "succeeded":
         return {"error": FAILED}
     message = mapping(result.get("message"))

@@ -9,8 +9,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from inferdoc.traces import shown
 from inferdoc.traces.formats.requests import mapping
-from inferdoc.traces.ledger import RowError, shorten
+from inferdoc.traces.ledger import RowError
 from inferdoc.traces.messages import Rendered, render_body, render_prompt
 
 PROMPTS = ("prompt", "text_input", "text")
@@ -82,7 +83,7 @@ def prompt_of(body: Mapping[str, Any], row: int) -> Rendered | list[int] | None:
             return Rendered(given)
         if isinstance(given, list) and given and all(type(token) is int and token >= 0 for token in given):
             return given
-        what = f"{len(given)} prompts" if isinstance(given, list) else shorten(type(given).__name__)
+        what = f"{len(given)} prompts" if isinstance(given, list) else shown.kind(given)
         raise RowError(f"{name} is {what}: expected one text or a list of token ids", f"{name} is not one prompt")
     return None
 

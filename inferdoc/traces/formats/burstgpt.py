@@ -25,6 +25,8 @@ _FIELDS = {
 }
 _OTHERS = {"total": "Total tokens", "log": "Log Type"}
 
+_KINDS = ("Conversation log", "API log")
+
 
 def read(table: Table, ledger: Ledger) -> Draft:
     names = pick(table, _FIELDS, ("arrival", "input_tokens", "output_tokens"), ledger.where)
@@ -45,7 +47,8 @@ def read(table: Table, ledger: Ledger) -> Draft:
 
 
 def _describe_kinds(draft: Draft, kinds: pl.Series) -> None:
-    counts = present(kinds).drop_nulls().value_counts(sort=True).head(5)
+    given = present(kinds).drop_nulls()
+    counts = given.replace_strict(_KINDS, _KINDS, default="of another kind").value_counts(sort=True)
     listed = ", ".join(f"{count:,} {kind}" for kind, count in counts.iter_rows())
     if listed:
         draft.notes.append(f"rows by kind: {listed}; only rows of conversations have a session")

@@ -9,13 +9,13 @@ from typing import Any
 import polars as pl
 
 from inferdoc.errors import TraceError
-from inferdoc.traces import flatjson, frames
+from inferdoc.traces import flatjson, frames, shown
 from inferdoc.traces.canonical import BLOCK_SIZE, COLUMNS, DURATIONS, HEADER, Header
 from inferdoc.traces.columns import parse_counts, text_column
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.fields import whole_numbers
 from inferdoc.traces.formats.format import Format, has
-from inferdoc.traces.ledger import Ledger, RowError, shorten
+from inferdoc.traces.ledger import Ledger, RowError
 from inferdoc.traces.records import Record, Records
 
 _CELLS = {"arrival_s": "arrival"} | {
@@ -76,10 +76,9 @@ def _columnar(records: Records, at: int) -> pl.DataFrame:
     )
     try:
         found = scan.select(*columns).with_row_index("", 1).collect()
-    except pl.exceptions.PolarsError as error:
-        raise TraceError(
-            f"has other columns than we write ({str(error).splitlines()[0][:80]})", where=source.where
-        ) from None
+    except pl.exceptions.PolarsError:
+        # The error of polars quotes values.
+        raise TraceError("has columns of other types than we write", where=source.where) from None
     return found.with_columns(ledger.numbers(found[""].cast(pl.Int64)))
 
 
@@ -132,7 +131,7 @@ def _value(value: Any, name: str) -> Any:
                 return parts
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError, pl.exceptions.PolarsError):
         pass
-    raise RowError(f"{name} is {shorten(value)}: expected a list as we write it", f"{name} is not what we write")
+    raise RowError(f"{name} is {shown.kind(value)}: expected a list as we write it", f"{name} is not what we write")
 
 
 def _header(frame: pl.DataFrame, where: str) -> Header:

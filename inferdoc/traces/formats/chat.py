@@ -11,11 +11,11 @@ from typing import Any
 
 import polars as pl
 
-from inferdoc.traces import aliases
+from inferdoc.traces import aliases, shown
 from inferdoc.traces.columns import text_column
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.format import Format
-from inferdoc.traces.ledger import Ledger, RowError, shorten
+from inferdoc.traces.ledger import Ledger, RowError
 from inferdoc.traces.messages import Rendered, render_body, render_prompt
 from inferdoc.traces.records import Record
 
@@ -25,6 +25,9 @@ _USAGE = (
     "cache_creation_input_tokens",
 )  # fmt: skip
 
+_OF_THE_ANSWER, _ANSWERS = "created", ("usage", "choices", "response")
+"""The time that the body of an answer carries, and what else such bodies have."""
+
 
 def read(records: Iterable[Record], ledger: Ledger) -> Draft:
     lines: list[int] = []
@@ -32,6 +35,7 @@ def read(records: Iterable[Record], ledger: Ledger) -> Draft:
     outputs: list[str | None] = []
     others: list[dict[str, Any]] = []
     unanswerable: list[int] = []
+    answered = False
     for line, record in records:
         try:
             asked, answer = _split(record)
@@ -47,8 +51,21 @@ def read(records: Iterable[Record], ledger: Ledger) -> Draft:
         prompts.append(prompt)
         outputs.append(output)
         others.append(_flat(record))
+        answered = answered or any(isinstance(record.get(name), Mapping | list) for name in _ANSWERS)
     ledger.leave_out(unanswerable, "an answer without a prompt")
     names, units = aliases.match({name: None for other in others for name in other})
+    notes = media_notes(prompts)
+    if names.get("arrival") == _OF_THE_ANSWER and answered:
+        # Any other time is rather that of the request.
+        named = {name: None for other in others for name in other if name != _OF_THE_ANSWER}
+        again, units_again = aliases.match(named)
+        if "arrival" in again:
+            names, units = again, units_again
+        else:
+            notes.append(
+                "created is the time at which the answer was made, in whole seconds, and the only time recorded: rates"
+                " and burstiness are those of completions, not of arrivals"
+            )
     names = {role: name for role, name in names.items() if role not in ("prompt_text", "output_text")}
     return Draft(
         format="chat",
@@ -60,7 +77,7 @@ def read(records: Iterable[Record], ledger: Ledger) -> Draft:
             "prompt_text": text_column(prompt.text for prompt in prompts),
             "output_text": text_column(outputs),
         },
-        notes=media_notes(prompts),
+        notes=notes,
     )
 
 
@@ -84,7 +101,7 @@ def _split(record: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], Mapping[
     messages = record.get("messages")
     if not isinstance(messages, list) or not messages:
         raise RowError(
-            f"messages is {shorten(messages)}: expected a list of messages", "messages is not a list of messages"
+            f"messages is {shown.kind(messages)}: expected a list of messages", "messages is not a list of messages"
         )
     last = messages[-1]
     answer = last if isinstance(last, Mapping) and last.get("role") == "assistant" else None

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from inferdoc.traces import shown
 from inferdoc.traces.columns import MOST_TOKENS
-from inferdoc.traces.ledger import Ledger, shorten
+from inferdoc.traces.ledger import Ledger
 from inferdoc.traces.records import read_records
 from inferdoc.traces.source import Source
 
@@ -50,7 +51,7 @@ class Tables:
             value = record[field]
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
                 ledger.refuse(
-                    line, f"{field} is {shorten(value)}: expected a whole number", f"{field} is not a whole number"
+                    line, f"{field} is {shown.value(value)}: expected a whole number", f"{field} is not a whole number"
                 )
                 return
         self._tokens[_IDS[name], record[name]] = record["token_length"]

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from inferdoc.traces import shown
 from inferdoc.traces.formats.bodies import messages_of, prompt_of
 from inferdoc.traces.formats.requests import mapping
-from inferdoc.traces.ledger import RowError, shorten
+from inferdoc.traces.ledger import RowError
 from inferdoc.traces.messages import Rendered, render_prompt
 
 
@@ -39,9 +40,7 @@ def user_turns(bodies: Sequence[Any], row: int) -> list[Said]:
         if messages is None:
             prompt = prompt_of(body, 0)
             if prompt is None:
-                raise RowError(
-                    f"a payload without a prompt (keys {shorten(', '.join(body))})", "no prompt in a payload"
-                )
+                raise RowError(f"a payload without a prompt (keys {shown.keys(body)})", "no prompt in a payload")
             said.append(Said(prompt, whole=not said, model=model))
             continue
         repeats = len(messages) > len(history) and messages[: len(history)] == history

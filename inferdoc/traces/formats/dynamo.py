@@ -12,13 +12,14 @@ from typing import Any
 
 import polars as pl
 
+from inferdoc.traces import shown
 from inferdoc.traces.columns import lists, text_column
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats import sizes
 from inferdoc.traces.formats.durations import without_zeros
 from inferdoc.traces.formats.fields import whole_numbers
 from inferdoc.traces.formats.format import Format, Keys
-from inferdoc.traces.ledger import Ledger, RowError, shorten
+from inferdoc.traces.ledger import Ledger, RowError
 from inferdoc.traces.records import Record
 
 _NAMES = {
@@ -81,7 +82,7 @@ def _event(record: Keys) -> Mapping[str, Any] | None:
 def _add(found: _Found, line: int, event: Mapping[str, Any]) -> None:
     request = event.get("request")
     if not isinstance(request, Mapping):
-        raise RowError(f"request is {shorten(request)}: expected an object", "request is not an object")
+        raise RowError(f"request is {shown.kind(request)}: expected an object", "request is not an object")
     replay = _object(request.get("replay"))
     hashes = whole_numbers(replay.get("input_sequence_hashes"), "input_sequence_hashes", "Q")
     context = _object(event.get("agent_context"))

@@ -9,9 +9,9 @@ from typing import Any
 
 import polars as pl
 
-from inferdoc.traces import flatjson
+from inferdoc.traces import flatjson, shown
 from inferdoc.traces.columns import lists, text_column
-from inferdoc.traces.ledger import Ledger, RowError, shorten
+from inferdoc.traces.ledger import Ledger, RowError
 from inferdoc.traces.records import Record, Records
 
 
@@ -75,4 +75,6 @@ def whole_numbers(value: Any, name: str, kind: str) -> array[int] | None:
     except (TypeError, OverflowError):
         pass
     expected = "whole numbers from 0 to 2**64 - 1" if kind == "Q" else "whole numbers"
-    raise RowError(f"{name} is {shorten(value)}: expected a list of {expected}", f"{name} is not a list of {expected}")
+    raise RowError(
+        f"{name} is {shown.kind(value)}: expected a list of {expected}", f"{name} is not a list of {expected}"
+    )

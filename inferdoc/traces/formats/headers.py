@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from inferdoc.errors import TraceError
+from inferdoc.traces import shown
 from inferdoc.traces.columns import words
 from inferdoc.traces.csvtable import Table
 from inferdoc.traces.formats.format import Keys, Matches
@@ -36,5 +37,5 @@ def pick(table: Table, wanted: Mapping[str, str], required: Iterable[str], where
         found.setdefault(plain(name), name)
     missing = [wanted[role] for role in required if plain(wanted[role]) not in found]
     if missing:
-        raise TraceError(f"has no column {', '.join(missing)}; columns: {', '.join(table.columns)[:200]}", where=where)
+        raise TraceError(f"has no column {', '.join(missing)}; columns: {shown.columns(table.columns)}", where=where)
     return {role: found[plain(name)] for role, name in wanted.items() if plain(name) in found}

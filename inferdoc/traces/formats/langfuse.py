@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from inferdoc.traces import shown
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.calls import Calls
 from inferdoc.traces.formats.format import Format, any_of, has, list_with
 from inferdoc.traces.formats.logged_bodies import output_text, prompt_text
 from inferdoc.traces.formats.values import at, decoded, elapsed_s, first, instant, positive, whole
-from inferdoc.traces.ledger import Ledger, RowError, shorten
+from inferdoc.traces.ledger import Ledger, RowError
 from inferdoc.traces.records import Record
 
 OTHER_TYPES = "observations that are no generations (agents, spans, tools, events)"
@@ -155,7 +156,7 @@ def _counts(observation: Mapping[str, Any]) -> tuple[dict[str, Any], bool | None
     plain, out = whole(given), whole(answer)
     if plain is None or plain < 0:
         raise RowError(
-            f"usageDetails.input is {shorten(given)}: expected a whole number, not negative",
+            f"usageDetails.input is {shown.value(given)}: expected a whole number, not negative",
             "usageDetails.input is not a whole number",
         )
     cached = read or 0

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from inferdoc.traces import shown
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats import sizes
 from inferdoc.traces.formats.closed_loop import without_arrivals
 from inferdoc.traces.formats.fields import gather
 from inferdoc.traces.formats.format import Format, any_of, has, list_with
-from inferdoc.traces.ledger import Ledger, shorten
+from inferdoc.traces.ledger import Ledger
 from inferdoc.traces.records import Record
 
 _FIELDS = {
@@ -74,7 +75,7 @@ def _requests(records: Iterable[Record], ledger: Ledger, sessions: list[int]) ->
         inner: Any = record["sub_requests"]
         if not isinstance(inner, list) or not all(isinstance(request, dict) for request in inner):
             ledger.refuse(
-                line, f"sub_requests is {shorten(inner)}: expected a list of requests", "sub_requests is not a list"
+                line, f"sub_requests is {shown.kind(inner)}: expected a list of requests", "sub_requests is not a list"
             )
             continue
         sessions.append(line)

@@ -12,8 +12,9 @@ import polars as pl
 from inferdoc.traces import blocks, quick
 from inferdoc.traces.columns import parse_counts
 from inferdoc.traces.draft import Draft
+from inferdoc.traces.formats import sizes
 from inferdoc.traces.formats.fields import gather
-from inferdoc.traces.formats.format import Format, has
+from inferdoc.traces.formats.format import Format, Keys
 from inferdoc.traces.ledger import Ledger
 from inferdoc.traces.records import Record
 
@@ -26,10 +27,11 @@ _FIELDS = {
 }
 _ROWS_FOR_ANOTHER_SIZE = 10
 _ROWS_LOOKED_AT = 1000
+_TEXTS = ("messages", "prompt", "prompt_text", "text", "text_input", "input_text")
 
 
 def read(records: Iterable[Record], ledger: Ledger) -> Draft:
-    fields = gather(records, list(_FIELDS.values()), {"hash_ids": "Q"}, ledger)
+    fields = gather(records, [*_FIELDS.values(), "block_size"], {"hash_ids": "Q"}, ledger)
     draft = Draft(
         format="mooncake",
         lines=fields.lines,
@@ -40,7 +42,9 @@ def read(records: Iterable[Record], ledger: Ledger) -> Draft:
         partial_last=True,
     )
     if draft.ready["prefix_blocks"].null_count() < len(draft.lines):
-        draft.block_size = _block_size(draft)
+        given = sizes.stated(fields.cells["block_size"].drop_nulls().unique(), "block_size", ledger.where)
+        draft.block_size = given or _block_size(draft)
+        draft.partial_last = None if given else True
     _describe_clock(draft)
     return draft
 
@@ -75,4 +79,10 @@ def _describe_clock(draft: Draft) -> None:
         )
 
 
-FORMAT = Format("mooncake", "Mooncake", has("input_length", "output_length"), read)
+def _matches(record: Keys) -> bool:
+    """Rows of lengths; those that hold the prompt itself, and no ids of its blocks, are read for their text."""
+    lengths = "input_length" in record and "output_length" in record
+    return lengths and (record.get("hash_ids") is not None or all(record.get(name) is None for name in _TEXTS))
+
+
+FORMAT = Format("mooncake", "Mooncake", _matches, read)

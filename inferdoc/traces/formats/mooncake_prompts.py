@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inferdoc.traces.ledger import RowError, shorten
+from inferdoc.traces import shown
+from inferdoc.traces.ledger import RowError
 from inferdoc.traces.messages import Rendered, render_prompt
 
 
@@ -29,7 +30,7 @@ class Prompts:
         if messages is not None:
             if not isinstance(messages, list) or not messages:
                 raise RowError(
-                    f"messages is {shorten(type(messages).__name__)}: expected a list of messages",
+                    f"messages is {shown.kind(messages)}: expected a list of messages",
                     "messages is not a list of messages",
                 )
             if session is not None:
@@ -41,7 +42,7 @@ class Prompts:
         if text is None:
             return None
         if not isinstance(text, str):
-            raise RowError(f"text_input is {shorten(type(text).__name__)}: expected text", "text_input is not text")
+            raise RowError(f"text_input is {shown.kind(text)}: expected text", "text_input is not text")
         if session is not None:
             text = self._texts[session] = self._texts.get(session, "") + text
         return Rendered(text)

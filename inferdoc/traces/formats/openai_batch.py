@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from inferdoc.traces import shown
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.batches import FAILED, Batch, identity
 from inferdoc.traces.formats.bodies import answer_of, asked, decoded, usage_of
 from inferdoc.traces.formats.format import Format, has
 from inferdoc.traces.formats.requests import mapping
-from inferdoc.traces.ledger import Ledger, RowError, shorten
+from inferdoc.traces.ledger import Ledger, RowError
 from inferdoc.traces.records import Record
 
 _NO_TEXT = ("/embeddings", "/moderations", "/rerank", "/score", "/images/generations")
@@ -52,7 +53,7 @@ def _add_request(batch: Batch, line: int, record: Mapping[str, Any]) -> None:
         return
     values, prompt = asked(body, line)
     if prompt is None and values["prompt_ids"] is None:
-        raise RowError(f"body has no prompt (keys {shorten(', '.join(body))})", "a body without a prompt")
+        raise RowError(f"body has no prompt (keys {shown.keys(body)})", "a body without a prompt")
     batch.limit(body, *_LIMITS)
     batch.asked.append((line, identity(record), values, prompt))
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from inferdoc.traces import shown
 from inferdoc.traces.columns import as_text
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.format import Format, has_any
 from inferdoc.traces.formats.genai_attributes import flat
 from inferdoc.traces.formats.spans import Span, draft_of, is_failure
 from inferdoc.traces.formats.values import at, first
-from inferdoc.traces.ledger import Ledger, shorten
+from inferdoc.traces.ledger import Ledger
 from inferdoc.traces.records import Record
 
 _VALUES = ("stringValue", "boolValue", "intValue", "doubleValue", "bytesValue")
@@ -40,9 +41,7 @@ def _objects(value: Any, line: int, ledger: Ledger) -> Iterator[Mapping[str, Any
         if isinstance(item, Mapping):
             yield item
         else:
-            ledger.refuse(
-                line, f"a span is {shorten(type(item).__name__)}: expected an object", "spans of another form"
-            )
+            ledger.refuse(line, f"a span is {shown.kind(item)}: expected an object", "spans of another form")
 
 
 def _span(line: int, span: Mapping[str, Any]) -> Span:

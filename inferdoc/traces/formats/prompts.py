@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from inferdoc.traces import aliases
+from inferdoc.traces import aliases, shown
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.fields import whole_numbers
 from inferdoc.traces.formats.format import Format, all_of, any_of, has_any
 from inferdoc.traces.formats.requests import Requests
-from inferdoc.traces.ledger import Ledger, RowError, shorten
+from inferdoc.traces.ledger import Ledger, RowError
 from inferdoc.traces.messages import Rendered, render_body, render_prompt
 from inferdoc.traces.records import Record
 
@@ -69,7 +69,7 @@ def content_of(record: Mapping[str, Any]) -> Any:
     if given is None or not texts:
         return None
     if not all(isinstance(text, str) for text in texts):
-        raise RowError(f"prompt is {shorten(type(given).__name__)}: expected text", "a prompt that is no text")
+        raise RowError(f"prompt is {shown.kind(given)}: expected text", "a prompt that is no text")
     return texts[0] if len(texts) == 1 and not media else [{"type": "text", "text": text} for text in texts] + media
 
 

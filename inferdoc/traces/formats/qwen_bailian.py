@@ -28,6 +28,8 @@ _FIELDS = {
 }
 _NO_PARENT = (None, "-1", "-1.0")
 
+_TYPES = ("text", "search", "image", "file", "thinking")
+
 
 def read(records: Iterable[Record], ledger: Ledger) -> Draft:
     fields = gather(records, [*_FIELDS.values(), "chat_id", "parent_chat_id", "type"], {"hash_ids": "Q"}, ledger)
@@ -54,7 +56,8 @@ def read(records: Iterable[Record], ledger: Ledger) -> Draft:
             "hash_ids name the content of blocks, not whole prefixes: a prefix cache can reuse only a common leading"
             " run of them"
         )
-    kinds = present(fields.cells["type"]).drop_nulls().value_counts(sort=True).head(6)
+    types = present(fields.cells["type"]).drop_nulls()
+    kinds = types.replace_strict(_TYPES, _TYPES, default="of another type").value_counts(sort=True)
     if kinds.height > 1:
         draft.notes.append(f"requests by type: {', '.join(f'{count:,} {kind}' for kind, count in kinds.iter_rows())}")
     return draft

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from inferdoc.traces import shown
 from inferdoc.traces.columns import parse_counts
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.component_blocks import BLOCK_SIZE, Sized, prompt_blocks
@@ -89,7 +90,7 @@ def _components(value: Any) -> list[Component]:
     return [
         (KINDS.get(str(key), str(key)), id)
         for key, ids in value.items()
-        for id in whole_numbers(ids, f"hash_ids.{key}", "Q") or []
+        for id in whole_numbers(ids, f"hash_ids.{key}" if shown.is_name(key) else "hash_ids of one kind", "Q") or []
     ]
 
 

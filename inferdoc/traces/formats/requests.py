@@ -10,10 +10,11 @@ from typing import Any
 
 import polars as pl
 
+from inferdoc.traces import shown
 from inferdoc.traces.columns import text_column
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.chat import media_notes
-from inferdoc.traces.ledger import Ledger, RowError, shorten
+from inferdoc.traces.ledger import Ledger, RowError
 from inferdoc.traces.messages import Rendered
 
 _TEXTS = ("prompt_text", "output_text")
@@ -118,7 +119,7 @@ def number(value: Any, name: str) -> float | None:
             found = math.inf
         if math.isfinite(found) and found >= 0:
             return found
-    raise RowError(f"{name} is {shorten(value)}: expected a number, 0 or more", f"{name} is not a number")
+    raise RowError(f"{name} is {shown.value(value)}: expected a number, 0 or more", f"{name} is not a number")
 
 
 def measured(value: Any, name: str) -> float | None:
@@ -139,7 +140,7 @@ def numbers(value: Any, name: str) -> list[float] | None:
     if value is None:
         return None
     if not isinstance(value, list):
-        raise RowError(f"{name} is {shorten(value)}: expected a list of numbers", f"{name} is not a list of numbers")
+        raise RowError(f"{name} is {shown.kind(value)}: expected a list of numbers", f"{name} is not a list of numbers")
     found = [number(element, name) for element in value]
     if None in found:
         raise RowError(f"{name} holds null: expected a list of numbers", f"{name} is not a list of numbers")

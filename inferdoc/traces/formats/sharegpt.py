@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from inferdoc.traces import shown
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.format import Format
 from inferdoc.traces.formats.requests import Requests
-from inferdoc.traces.ledger import Ledger, RowError, shorten
+from inferdoc.traces.ledger import Ledger, RowError
 from inferdoc.traces.messages import render_body, render_prompt
 from inferdoc.traces.records import Record
 
@@ -103,7 +104,7 @@ def _messages(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     turns = next((record[key] for key in KEYS if key in record), None)
     if not isinstance(turns, list):
         raise RowError(
-            f"conversations is {shorten(turns)}: expected a list of turns", "conversations is not a list of turns"
+            f"conversations is {shown.kind(turns)}: expected a list of turns", "conversations is not a list of turns"
         )
     messages = []
     for position, turn in enumerate(turns):
@@ -111,7 +112,7 @@ def _messages(record: Mapping[str, Any]) -> list[dict[str, Any]]:
         role = _ROLES.get(said_by.lower()) if isinstance(said_by, str) else None
         if role is None:
             raise RowError(
-                f"conversations[{position}] is from {shorten(said_by)}: expected one of {', '.join(_ROLES)}",
+                f"conversations[{position}] is from {shown.kind(said_by)}: expected one of {', '.join(_ROLES)}",
                 "a turn of nobody known",
             )
         content = next((turn[key] for key in ("value", "content", "text") if key in turn), None)

@@ -8,9 +8,8 @@ from typing import Any
 import polars as pl
 
 from inferdoc.errors import TraceError
-from inferdoc.traces import blocks
+from inferdoc.traces import blocks, shown
 from inferdoc.traces.columns import as_text, parse_counts, text_column
-from inferdoc.traces.ledger import shorten
 
 ROWS_FOR_ANOTHER_SIZE = 10
 
@@ -26,7 +25,7 @@ def stated(values: Iterable[Any], name: str, where: str) -> int | None:
     wrong = sizes.bad | (sizes.values == 0).fill_null(False)
     if wrong.any():
         found = column.filter(wrong)[0]
-        raise TraceError(f"{name} is {shorten(found)}: expected the number of tokens in a block", where=where)
+        raise TraceError(f"{name} is {shown.value(found)}: expected the number of tokens in a block", where=where)
     distinct = sizes.values.drop_nulls().unique().sort().to_list()
     if len(distinct) > 1:
         listed = ", ".join(map(str, distinct[:5]))

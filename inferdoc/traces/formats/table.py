@@ -8,7 +8,7 @@ import polars as pl
 
 from inferdoc.errors import TraceError
 from inferdoc.traces import aliases, blocks
-from inferdoc.traces.columns import parse_counts
+from inferdoc.traces.columns import parse_counts, words
 from inferdoc.traces.csvtable import Table
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.fields import all_keys, gather
@@ -18,10 +18,11 @@ from inferdoc.traces.records import Record, Records
 
 _LISTS = {"prefix_blocks": "Q", "prompt_ids": "q", "output_ids": "q"}
 _TEXTS = ("prompt_text", "output_text")
+_IDS = frozenset(("requestid", "reqid", "id", "uuid", "requestuuid"))
 
 
 def read_csv(table: Table, ledger: Ledger) -> Draft:
-    names, units = aliases.match(table.columns)
+    names, units = _match(table.columns)
     names = {role: name for role, name in names.items() if role not in _LISTS and role != "block_size"}
     return Draft(
         format="csv",
@@ -31,6 +32,7 @@ def read_csv(table: Table, ledger: Ledger) -> Draft:
         units=units,
         ready={role: table.columns[names[role]] for role in _TEXTS if role in names},
         notes=[_used(names, units)],
+        unsure_ids=True,
     )
 
 
@@ -41,14 +43,14 @@ def read_jsonl(records: Iterable[Record], ledger: Ledger) -> Draft:
         TraceError: block hashes whose block size is neither given nor follows from the lengths.
     """
     rows = records if isinstance(records, Records) else list(records)
-    names, units = aliases.match(all_keys(rows))
+    names, units = _match(all_keys(rows))
     list_kinds = {names[role]: kind for role, kind in _LISTS.items() if role in names}
     fields = gather(rows, [name for name in names.values() if name not in list_kinds], list_kinds, ledger)
     ready = {role: fields.lists[names[role]] for role in _LISTS if role in names}
     ready |= {role: fields.cells[names[role]] for role in _TEXTS if role in names}
     cells = {role: fields.cells[name] for role, name in names.items() if role not in ready}
     sizes = cells.pop("block_size", None)
-    draft = Draft("jsonl", fields.lines, cells, names, units, ready, notes=[_used(names, units)])
+    draft = Draft("jsonl", fields.lines, cells, names, units, ready, notes=[_used(names, units)], unsure_ids=True)
     if "prefix_blocks" in ready:
         draft.block_size = _block_size(draft, sizes, ledger.where)
     return draft
@@ -73,6 +75,16 @@ def _block_size(draft: Draft, sizes: pl.Series | None, where: str) -> int:
         " add a field block_size",
         where=where,
     )
+
+
+def _match(columns: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Names and units by role, with the column of the requests' ids: the most telling name of those in `_IDS`."""
+    columns = list(columns)
+    names, units = aliases.match(columns)
+    ids = [name for name in columns if "".join(words(name)) in _IDS and name not in names.values()]
+    if ids:
+        names["request_id"] = max(ids, key=lambda name: len("".join(words(name))))
+    return names, units
 
 
 def _used(names: dict[str, str], units: dict[str, str]) -> str:

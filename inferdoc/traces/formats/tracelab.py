@@ -11,12 +11,13 @@ from typing import Any
 
 import polars as pl
 
+from inferdoc.traces import shown
 from inferdoc.traces.columns import DAY_S, SHORTEST_LATENCY_S, parse_counts, parse_times
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.closed_loop import from_one
 from inferdoc.traces.formats.fields import gather
 from inferdoc.traces.formats.format import Format, has
-from inferdoc.traces.ledger import Ledger, RowError, shorten
+from inferdoc.traces.ledger import Ledger, RowError
 from inferdoc.traces.records import Record
 
 _FIELDS = {
@@ -87,7 +88,7 @@ def _moments(events: Any) -> tuple[Any, Any]:
         return None, None
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
         raise RowError(
-            f"timing_events is {shorten(type(events).__name__)}: expected a list of events",
+            f"timing_events is {shown.kind(events)}: expected a list of events",
             "timing_events is not a list of events",
         )
     arrival = end = None

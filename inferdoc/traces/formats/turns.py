@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from inferdoc.traces import shown
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.dialogues import Said, dialogue_notes, user_turns
 from inferdoc.traces.formats.format import Format
 from inferdoc.traces.formats.prompts import content_of
 from inferdoc.traces.formats.requests import Requests
-from inferdoc.traces.ledger import Ledger, RowError, shorten
+from inferdoc.traces.ledger import Ledger, RowError
 from inferdoc.traces.messages import Rendered
 from inferdoc.traces.records import Record
 
@@ -51,7 +52,7 @@ def _turns(record: Mapping[str, Any]) -> list[tuple[Any, dict[str, Any]]]:
     """Content and values of each turn."""
     turns = record.get("turns")
     if not isinstance(turns, list):
-        raise RowError(f"turns is {shorten(type(turns).__name__)}: expected a list", "turns is not a list")
+        raise RowError(f"turns is {shown.kind(turns)}: expected a list", "turns is not a list")
     found: list[tuple[Any, dict[str, Any]]] = []
     for position, turn in enumerate(turns):
         if isinstance(turn, str):

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from inferdoc.traces import shown
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats.format import Format, Refusal, all_of, has, has_any
 from inferdoc.traces.formats.requests import Requests, measured, numbers, total
-from inferdoc.traces.ledger import Ledger, RowError, shorten
+from inferdoc.traces.ledger import Ledger, RowError
 from inferdoc.traces.records import Record
 
 NEEDED = ("input_lens", "output_lens", "ttfts")
@@ -29,6 +30,7 @@ _NAMES = {
 }
 _MEANS = ("mean_e2el_ms", "mean_e2e_latency_ms")
 _SAME_MEAN = 0.005
+_LOAD = ("request_rate", "burstiness", "max_concurrency")
 
 
 def read(records: Iterable[Record], ledger: Ledger) -> Draft:
@@ -75,7 +77,7 @@ def _rows(record: Mapping[str, Any], option: str) -> list[dict[str, Any]]:
     lists = {name: record[name] for name in (*NEEDED, *_OPTIONAL) if record.get(name) is not None}
     for name, values in lists.items():
         if not isinstance(values, list):
-            raise RowError(f"{name} is {shorten(values)}: expected a list", f"{name} is not a list")
+            raise RowError(f"{name} is {shown.kind(values)}: expected a list", f"{name} is not a list")
     lengths = {name: len(values) for name, values in lists.items()}
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
@@ -108,11 +110,7 @@ def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _run_notes(record: Mapping[str, Any], rows: list[dict[str, Any]], run: int) -> list[str]:
     """The load that the tool made, and totals of the file that its lists do not give."""
-    load = ", ".join(
-        f"{name} {shorten(record[name])}"
-        for name in ("request_rate", "burstiness", "max_concurrency")
-        if name in record
-    )
+    load = ", ".join(f"{name} {_setting(record[name])}" for name in _LOAD if name in record)
     notes = [f"run {run}: {len(rows):,} requests, made by the benchmark ({load or 'load not recorded'})"]
     good = [row for row in rows if not row["error"] and row["output_tokens"]]
     unmeasured = sum(row.get("ttft_s") is None for row in good)
@@ -127,11 +125,16 @@ def _run_notes(record: Mapping[str, Any], rows: list[dict[str, Any]], run: int) 
         "total_output_tokens": total([row["output_tokens"] for row in good]),
     }
     notes += [
-        f"run {run}: {name} is {shorten(record[name])} in the file, {count:,} by its lists"
+        f"run {run}: {name} is {shown.value(record[name])} in the file, {count:,} by its lists"
         for name, count in sums.items()
         if record.get(name) is not None and record[name] != count
     ]
     return notes
+
+
+def _setting(value: Any) -> str:
+    """A setting of the load; null, or the same as text, is what the tools write where there is no limit."""
+    return "not limited" if str(value).lower() in ("none", "null") else shown.value(value).strip("'")
 
 
 def _latency_notes(record: Mapping[str, Any], good: list[dict[str, Any]], run: int) -> list[str]:

@@ -15,12 +15,13 @@ from typing import Any
 
 import polars as pl
 
+from inferdoc.traces import shown
 from inferdoc.traces.columns import as_text, lists, text_column
 from inferdoc.traces.draft import Draft
 from inferdoc.traces.formats import sizes
 from inferdoc.traces.formats.fields import whole_numbers
 from inferdoc.traces.formats.format import Format, all_of, has, has_prefix
-from inferdoc.traces.ledger import Ledger, RowError, shorten
+from inferdoc.traces.ledger import Ledger, RowError
 from inferdoc.traces.records import Record
 
 _FIELDS = {"input_tokens": "in", "output_tokens": "out", "model": "model", "e2e_s": "api_time", "ttft_s": "ttft"}
@@ -71,11 +72,11 @@ def _collect(holder: Mapping[str, Any], session: str, start: Any, line: int, fou
     """The requests of a conversation, or of a sub-agent that began `start` seconds after it."""
     entries = holder.get("requests")
     if not isinstance(entries, list):
-        ledger.refuse(line, f"requests is {shorten(entries)}: expected a list", "requests is not a list")
+        ledger.refuse(line, f"requests is {shown.kind(entries)}: expected a list", "requests is not a list")
         return
     for position, entry in enumerate(entries):
         if not isinstance(entry, Mapping):
-            message = f"requests[{position}] is {shorten(entry)}: expected an object"
+            message = f"requests[{position}] is {shown.kind(entry)}: expected an object"
             ledger.refuse(line, message, "a request that is not an object")
             continue
         if entry.get("type") == "subagent":
