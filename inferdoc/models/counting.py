@@ -222,8 +222,21 @@ def _mlp_width(fields: Fields, block: Any) -> tuple[int, int]:
     return width or 4 * fields.hidden_size, copies
 
 
+def mlp_widths(fields: Fields) -> list[int]:
+    """The MLP's width, or each layer's where the file has a list of them; empty where it gives none.
+
+    Raises:
+        ModelError: something else than positive whole numbers.
+    """
+    names = ("intermediate_size", "n_inner", "ffn_dim")
+    given = fields.get(*names)
+    widths = given if isinstance(given, list) else [] if given is None else [given]
+    return [width for width in (fields.whole(names[0], each) for each in widths) if width]
+
+
 def _width_given(fields: Fields) -> int | None:
-    return fields.number("intermediate_size", "n_inner", "ffn_dim") or None
+    widths = mlp_widths(fields)
+    return sum(widths) // len(widths) if widths else None
 
 
 def active_parameters(fields: Fields, count: ParameterCount) -> int:

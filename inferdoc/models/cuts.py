@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from inferdoc.models.counting import EXPERTS
+from inferdoc.models.counting import EXPERTS, mlp_widths
 from inferdoc.models.fields import Fields
 from inferdoc.models.layers import LayerSpec
 from inferdoc.models.quantization import Scheme
@@ -53,7 +54,8 @@ def read_cuts(fields: Fields, layers: tuple[LayerSpec, ...], scheme: Scheme | No
     if fields.written("block_configs"):
         return tuple(cuts)  # widths differ by layer, and are made for cuts
     experts = (fields.number(*EXPERTS) or 1) > 1
-    dense = fields.number("intermediate_size", "n_inner", "ffn_dim")
+    # Where every layer has a width of its own: their greatest common divisor cuts as all of them do.
+    dense = math.gcd(*mlp_widths(fields))
     routed = fields.number("moe_intermediate_size") or dense
     if experts and routed:
         cuts.append(Cut("expert width", routed, _multiple(scheme, layers, "mlp.experts", expert=True), expert=True))
