@@ -2,7 +2,7 @@
 
 ``{fit.weights_bytes}`` is the quantity with its interval, ``{fit.weights_fraction|percent}`` forces a style and
 ``{least_worthwhile_gain|times}`` is a constant of the pack; ``{fit.quantization_scheme|label}`` is what the quantity is
-called. An unknown quantity prints as *unknown* with its reason.
+called, ``|note`` what stands beside it. An unknown quantity prints as *unknown* with its reason.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Container, Mapping
 from inferdoc.evidence import Interval, Quantity
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_LABEL = "label"
-_STYLES = ("bytes", "count", _LABEL, "number", "percent", "seconds", "times", "tokens")
+_LABEL, _NOTE = "label", "note"
+_STYLES = ("bytes", "count", _LABEL, _NOTE, "number", "percent", "seconds", "times", "tokens")
 _STYLE_OF_UNIT = {
     "b": "bytes",
     "byte": "bytes",
@@ -153,8 +153,8 @@ def problem(placeholder: str, constants: Container[str]) -> str | None:
         return f"'{{{placeholder}}}': there is no style '{style}'; use one of {', '.join(_STYLES)}"
     if not re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)*", name):
         return f"'{{{placeholder}}}' is not the id of a quantity or a constant; write one, or leave the braces out"
-    if style == _LABEL and "." not in name:
-        return f"'{{{placeholder}}}': a constant has no label; use another style"
+    if style in (_LABEL, _NOTE) and "." not in name:
+        return f"'{{{placeholder}}}': a constant has no {style}; use another style"
     if "." not in name and name not in constants:
         return f"'{{{placeholder}}}': there is no constant '{name}'"
     return None
@@ -168,6 +168,7 @@ def fill(template: str, quantity: Callable[[str], Quantity], constants: Mapping[
         if name in constants:
             return value_text(constants[name], "", style or "number")
         found = quantity(name)
-        return found.label if style == _LABEL else quantity_text(found, style or None)
+        words = {_LABEL: found.label, _NOTE: found.note or "no note"}
+        return words.get(style) or quantity_text(found, style or None)
 
     return _PLACEHOLDER.sub(replace, template)

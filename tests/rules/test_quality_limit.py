@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inferdoc.evidence import Conclusion
+from inferdoc.evidence import Basis, Conclusion, Quantity
 from inferdoc.rules import diagnose, load_pack, wording
 
 
@@ -53,3 +53,6 @@ def test_a_text_can_name_what_a_quantity_is_called(make: Any) -> None:
     text = wording.fill("{fit.quantization_scheme|label} weights", lambda id: evidence.quantities[id], {})
     assert text == "int8_dynamic weights"
     assert "has no label" in (wording.problem("least|label", {"least": 1.0}) or "")
+    assert "has no note" in (wording.problem("least|note", {"least": 1.0}) or "")
+    quantity = Quantity(id="a.b", label="A", value=1.0, unit="x", basis=Basis.TRACE, note="because of it")
+    assert wording.fill("{a.b|label}: {a.b|note}", lambda _: quantity, {}) == "A: because of it"
