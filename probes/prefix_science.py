@@ -5,7 +5,7 @@ from __future__ import annotations
 from inferdoc.evidence import Basis, Line, Question, Series
 from inferdoc.probes.context import ProbeContext
 from inferdoc.traces.breakers import BreakerAnalysis, analyse_breakers
-from inferdoc.traces.prefix_analysis import PrefixAnalysis, analyse_prefixes
+from inferdoc.traces.prefixes import cache_hits
 
 MOST_SENTENCES = 3
 _PINNED = "LRU over whole blocks; room that running requests hold is not taken off, so it is an upper bound"
@@ -14,13 +14,10 @@ _PINNED = "LRU over whole blocks; room that running requests hold is not taken o
 def observe_cache_sizes(context: ProbeContext) -> None:
     """The hit rate that the KV capacity allows, and the curve over other capacities."""
     capacity = context.kv_capacity_tokens
-    found = analyse_prefixes(
-        context.trace, block_sizes=[_block_size(context)], capacities_tokens=[capacity], replicas=[1]
-    )
-    curve = found.block_sizes[0].cache if found.block_sizes and found.reason is None else None
+    found = cache_hits(context.trace, context.base.block_size, [capacity])
+    curve, reason = (None, found) if isinstance(found, str) else (found, found.reason)
     at = curve.at[0] if curve and curve.at else None
     reach = next((each for each in curve.reach if each.ideal_share == 0.9), None) if curve else None
-    reason = found.reason or (curve.reason if curve else "the block size cannot be told from the trace")
     for id, label, value, unit in (
         ("hit_rate_at_capacity", "hit rate of a cache of the whole KV capacity", at.hit_rate if at else None, "share"),
         (
@@ -41,36 +38,26 @@ def observe_cache_sizes(context: ProbeContext) -> None:
             note=_PINNED if value is not None else None,
         )
     if curve and curve.points:
-        context.found.series.append(_chart(found))
-
-
-def _block_size(context: ProbeContext) -> int:
-    """The engine's, or the recorded one where that is coarser."""
-    recorded = context.trace.block_size if context.trace.content == "block hashes" else None
-    return max(context.base.block_size, recorded or 0)
-
-
-def _chart(found: PrefixAnalysis) -> Series:
-    curves = [(entry.block_size, entry.cache) for entry in found.block_sizes if entry.cache]
-    return Series(
-        id="prefix.hit_rate_by_capacity",
-        question=Question.PREFIX_REDUNDANCY,
-        title="Hit rate by size of the KV cache",
-        kind="line",
-        x_label="KV cache",
-        x_unit="tokens",
-        y_label="prompt tokens served",
-        y_unit="share",
-        x_log=True,
-        lines=[
-            Line(
-                name=f"blocks of {size} tokens",
-                x=[float(point.capacity_tokens) for point in curve.points],
-                y=[point.hit_rate for point in curve.points],
+        context.found.series.append(
+            Series(
+                id="prefix.hit_rate_by_capacity",
+                question=Question.PREFIX_REDUNDANCY,
+                title="Hit rate by size of the KV cache",
+                kind="line",
+                x_label="KV cache",
+                x_unit="tokens",
+                y_label="prompt tokens served",
+                y_unit="share",
+                x_log=True,
+                lines=[
+                    Line(
+                        name=f"blocks of {curve.block_size} tokens",
+                        x=[float(point.capacity_tokens) for point in curve.points],
+                        y=[point.hit_rate for point in curve.points],
+                    )
+                ],
             )
-            for size, curve in curves
-        ],
-    )
+        )
 
 
 def observe_breakers(context: ProbeContext) -> None:

@@ -7,10 +7,12 @@ prompt. The rate is the ratio of the sums, cached prompt tokens over prompt toke
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from inferdoc.traces.miss_ratio import CacheCurve, cache_curve, stack_distances
 from inferdoc.traces.prefix_tree import PrefixTree, grow
 from inferdoc.traces.prompt_blocks import numbered, recorded_blocks, recorded_multiple, token_blocks, unknown_prompts
 from inferdoc.traces.trace import Trace
@@ -98,6 +100,21 @@ def window_hits(trace: Trace, start: int, count: int, block_size: int) -> Window
     before = tree.hit_blocks(tree.seen_before_request(start), joined)[start:] * used
     whole = tree.hit_blocks(tree.seen_before, joined)[start:] * used
     return WindowHits(before.tolist(), int(whole.sum()) / int(tree.tokens[start:].sum()))
+
+
+def cache_hits(trace: Trace, block_size: int, capacities_tokens: Sequence[int]) -> CacheCurve | str:
+    """Hit rates under LRU, by size of the KV cache and at the sizes asked for; or why the prompts are not known.
+
+    The block is that of `ideal_hits`.
+
+    Raises:
+        TraceError: neither block size divides the other.
+    """
+    source = _tree(trace, block_size)
+    if isinstance(source, str):
+        return source
+    tree, joined, _ = source
+    return cache_curve(stack_distances(tree, joined), int(tree.tokens.sum()), capacities_tokens)
 
 
 def _tree(trace: Trace, block_size: int) -> tuple[PrefixTree, int, str | None] | str:

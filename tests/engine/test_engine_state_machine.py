@@ -6,7 +6,7 @@ whose attention, masks and positions are real. `check_integrity` runs after each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from transformers import AutoConfig, AutoModelForCausalLM
+from tiny_model import Alone, tiny_model
 
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import Engine, Runner
@@ -156,49 +156,6 @@ FULL = {"model_type": "llama"}
 WINDOWED = {"model_type": "mistral", "sliding_window": 6}
 
 
-def tiny(model_type: str, dtype: torch.dtype, **options: int) -> torch.nn.Module:
-    """Weights N(0, 0.25), so that outputs vary; the same ones in every dtype."""
-    torch.manual_seed(2)
-    config = AutoConfig.for_model(
-        model_type,
-        vocab_size=97,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        **options,
-    )
-    model = AutoModelForCausalLM.from_config(config).double().eval()
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, 0.0, 0.25)
-    return model.to(dtype)
-
-
-class Alone:
-    """What a model gives each prompt by itself, computed by transformers in full at each token; remembered."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.model = model
-        self._logits: dict[tuple[int, ...], torch.Tensor] = {}
-
-    @torch.inference_mode()
-    def logits(self, tokens: Sequence[int]) -> torch.Tensor:
-        """[vocabulary], after these tokens."""
-        key = tuple(tokens)
-        if key not in self._logits:
-            self._logits[key] = self.model(torch.tensor([key]), use_cache=False).logits[0, -1]
-        return self._logits[key]
-
-    def generate(self, prompt: Sequence[int], length: int) -> list[int]:
-        tokens = list(prompt)
-        for _ in range(length):
-            tokens.append(int(self.logits(tokens).argmax()))
-        return tokens[len(prompt) :]
-
-
 def reset(runner: ModelRunner) -> ModelRunner:
     """A fresh pool; what nobody has written is NaN."""
     runner.resize(KV_TOKENS)
@@ -211,8 +168,8 @@ def reset(runner: ModelRunner) -> ModelRunner:
 @pytest.mark.parametrize("kind", [FULL, WINDOWED], ids=["llama", "mistral-window-6"])
 def test_trap_14_and_19_any_schedule_of_a_real_model_gives_the_tokens_of_each_request_alone(kind):
     """In float64 rounding decides nothing, so the tokens are equal."""
-    alone = Alone(tiny(dtype=torch.float64, **kind))
-    runner = ModelRunner(tiny(dtype=torch.float64, **kind), KV_TOKENS)
+    alone = Alone(tiny_model(vocabulary=97, dtype=torch.float64, **kind))
+    runner = ModelRunner(tiny_model(vocabulary=97, dtype=torch.float64, **kind), KV_TOKENS)
     seen = set()
 
     def check(request):
@@ -225,8 +182,8 @@ def test_trap_14_and_19_any_schedule_of_a_real_model_gives_the_tokens_of_each_re
 
 def test_trap_18_in_float32_only_near_ties_differ():
     """A token may differ where the two best logits are within 1e-4; of all tokens at most 0.1%."""
-    alone = Alone(tiny(dtype=torch.float32, **FULL))
-    runner = ModelRunner(tiny(dtype=torch.float32, **FULL), KV_TOKENS)
+    alone = Alone(tiny_model(vocabulary=97, dtype=torch.float32, **FULL))
+    runner = ModelRunner(tiny_model(vocabulary=97, dtype=torch.float32, **FULL), KV_TOKENS)
     count = SimpleNamespace(tokens=0, different=0)
 
     def check(request):

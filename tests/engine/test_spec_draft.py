@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoConfig, AutoModelForCausalLM
+from tiny_model import Alone, tiny_model
 
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.engine import Engine
@@ -35,45 +35,7 @@ BASE = EngineConfig(
 
 
 def tiny(seed: int, noise: float = 0.0, vocabulary: int = VOCABULARY) -> torch.nn.Module:
-    """Weights N(0, 0.25) in float64; noise makes a model that mostly agrees with the one without."""
-    torch.manual_seed(seed)
-    config = AutoConfig.for_model(
-        "llama",
-        vocab_size=vocabulary,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-    )
-    model = AutoModelForCausalLM.from_config(config).double().eval()
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, 0.0, 0.25)
-            parameter.data += noise * torch.randn_like(parameter)
-    return model
-
-
-class Fresh:
-    """A model's logits from the tokens alone; remembered."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.model = model
-        self._logits: dict[tuple[int, ...], torch.Tensor] = {}
-
-    @torch.inference_mode()
-    def logits(self, tokens) -> torch.Tensor:
-        key = tuple(tokens)
-        if key not in self._logits:
-            self._logits[key] = self.model(torch.tensor([key]), use_cache=False).logits[0, -1]
-        return self._logits[key]
-
-    def generate(self, prompt, length) -> list[int]:
-        tokens = list(prompt)
-        for _ in range(length):
-            tokens.append(int(self.logits(tokens).argmax()))
-        return tokens[len(prompt) :]
+    return tiny_model(vocabulary=vocabulary, seed=seed, noise=noise)
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +43,9 @@ def models() -> SimpleNamespace:
     """`same` drafts as the target does; `near` is right now and then."""
     return SimpleNamespace(
         target=ModelRunner(tiny(1), KV_TOKENS),
-        alone=Fresh(tiny(1)),
-        same=(ModelRunner(tiny(1), KV_TOKENS), Fresh(tiny(1))),
-        near=(ModelRunner(tiny(1, noise=0.02), KV_TOKENS), Fresh(tiny(1, noise=0.02))),
+        alone=Alone(tiny(1)),
+        same=(ModelRunner(tiny(1), KV_TOKENS), Alone(tiny(1))),
+        near=(ModelRunner(tiny(1, noise=0.02), KV_TOKENS), Alone(tiny(1, noise=0.02))),
     )
 
 
@@ -113,7 +75,7 @@ def poison(runner: ModelRunner, kv_tokens: int = KV_TOKENS) -> None:
         module.inferdoc_layer.values.fill_(torch.nan)
 
 
-def watched(runner: ModelRunner, fresh: Fresh, config: EngineConfig) -> tuple[DraftModel, SimpleNamespace]:
+def watched(runner: ModelRunner, fresh: Alone, config: EngineConfig) -> tuple[DraftModel, SimpleNamespace]:
     """A draft model that compares all its logits with those of the tokens alone, and counts."""
     drafter = make_drafter(config, draft_runner=runner, vocabulary=VOCABULARY)
     count = SimpleNamespace(rows=0, caught_up=0)

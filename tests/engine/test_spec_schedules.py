@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoConfig, AutoModelForCausalLM
+from tiny_model import Alone, tiny_model
 
 from inferdoc.engine.attention.cpu import why_unavailable
 from inferdoc.engine.config import EngineConfig
@@ -134,47 +134,6 @@ def test_trap_21_only_verified_tokens_are_published(serve, hash_model, load, kin
     )
 
 
-def tiny(dtype: torch.dtype) -> torch.nn.Module:
-    """Weights N(0, 0.25), so that outputs vary."""
-    torch.manual_seed(2)
-    config = AutoConfig.for_model(
-        "llama",
-        vocab_size=98,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-    )
-    model = AutoModelForCausalLM.from_config(config).double().eval()
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, 0.0, 0.25)
-    return model.to(dtype)
-
-
-class Alone:
-    """What the model gives each prompt by itself, computed by transformers in full at each token; remembered."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.model = tiny(dtype)
-        self._logits: dict[tuple[int, ...], torch.Tensor] = {}
-
-    @torch.inference_mode()
-    def logits(self, tokens: Sequence[int]) -> torch.Tensor:
-        key = tuple(tokens)
-        if key not in self._logits:
-            self._logits[key] = self.model(torch.tensor([key]), use_cache=False).logits[0, -1]
-        return self._logits[key]
-
-    def follow(self, request: Request, count: int) -> list[int]:
-        tokens = list(request.tokens)
-        for _ in range(count):
-            tokens.append(int(self.logits(tokens).argmax()))
-        return tokens[len(request.tokens) :]
-
-
 @pytest.mark.parametrize(
     ("backend", "dtype"), [("torch", torch.float64), ("cpu", torch.float32)], ids=["torch-float64", "cpu-float32"]
 )
@@ -182,8 +141,12 @@ def test_trap_21_a_real_model_gives_the_tokens_of_plain_decoding(hash_model, bac
     """Unwritten places are NaN. In float64 tokens are equal; in float32 they may differ where two are within 1e-4."""
     if backend == "cpu" and (reason := why_unavailable(dtype, torch.device("cpu"))):
         pytest.skip(reason)
-    alone = Alone(dtype)
-    runner = ModelRunner(tiny(dtype), KV_TOKENS)
+    alone = Alone(tiny_model(vocabulary=98, dtype=dtype))
+
+    def follow(request: Request, count: int) -> list[int]:
+        return alone.generate(list(request.tokens), count)
+
+    runner = ModelRunner(tiny_model(vocabulary=98, dtype=dtype), KV_TOKENS)
     count = SimpleNamespace(accepted=0, rejected=0, tokens=0, different=0)
 
     @settings(max_examples=30, deadline=None, derandomize=True)
@@ -194,7 +157,7 @@ def test_trap_21_a_real_model_gives_the_tokens_of_plain_decoding(hash_model, bac
         for module, _ in runner.layers:
             module.inferdoc_layer.keys.fill_(torch.nan)
             module.inferdoc_layer.values.fill_(torch.nan)
-        drafter = hash_model.Adversary(alone.follow, RIGHT[kind], lengths(config, vary=False))
+        drafter = hash_model.Adversary(follow, RIGHT[kind], lengths(config, vary=False))
         engine = Engine(runner, replace(config, attention_backend=backend), drafter=drafter)
         update = engine.scheduler.update_checked
 

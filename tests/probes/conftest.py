@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -16,19 +18,29 @@ GIB = 2**30
 
 
 @pytest.fixture(scope="session")
-def prepared() -> ProbeContext:
+def prepare_embedded() -> Callable[..., ProbeContext]:
+    """The embedded model on a small budget, with further options."""
+
+    def make(**changes: Any) -> ProbeContext:
+        options = Options(device="cpu", memory_bytes=4 * GIB, max_num_batched_tokens=64, max_num_seqs=4, **changes)
+        context = prepare(
+            options,
+            "float32",
+            read_workload(options),
+            find_device("cpu"),
+            budget_bytes=4 * GIB,
+            deadline=time.perf_counter() + 3600,
+            found=Collector(),
+            progress=Progress(),
+            between_runs=lambda: None,
+        )
+        assert context is not None
+        return context
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def prepared(prepare_embedded: Callable[..., ProbeContext]) -> ProbeContext:
     """Leave it as it is: what a test changes it changes in a copy."""
-    options = Options(device="cpu", memory_bytes=4 * GIB, max_num_batched_tokens=64, max_num_seqs=4)
-    context = prepare(
-        options,
-        "float32",
-        read_workload(options),
-        find_device("cpu"),
-        budget_bytes=4 * GIB,
-        deadline=time.perf_counter() + 3600,
-        found=Collector(),
-        progress=Progress(),
-        between_runs=lambda: None,
-    )
-    assert context is not None
-    return context
+    return prepare_embedded()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,6 @@ import polars as pl
 import pytest
 import torch
 
-from inferdoc.devices import find_device
 from inferdoc.engine.config import EngineConfig
 from inferdoc.engine.kv_manager import KVUse
 from inferdoc.engine.spec_decode.proposal import DraftCounts
@@ -23,15 +22,12 @@ from inferdoc.engine.steplog import Step
 from inferdoc.errors import InputError
 from inferdoc.evidence import Roofline
 from inferdoc.models import EMBEDDED
-from inferdoc.options import Options
-from inferdoc.preparation import prepare, read_workload
 from inferdoc.probes import acceptance, kernels, speculation, token_latency
 from inferdoc.probes.context import Collector, LoadedDraft, ProbeContext, Settings
 from inferdoc.probes.paired import compare
 from inferdoc.probes.plan import make_plan, set_slice
 from inferdoc.probes.sweep import Sweep, SweepPoint
 from inferdoc.probes.verify_cost import observe_stated_acceptance
-from inferdoc.progress import Progress
 from inferdoc.simulator import StepTimes
 
 GIB = 2**30
@@ -258,23 +254,9 @@ def test_attention_and_graphs_are_compared_where_the_base_has_them() -> None:
 
 
 @pytest.fixture(scope="module")
-def pair_context() -> ProbeContext:
+def pair_context(prepare_embedded: Callable[..., ProbeContext]) -> ProbeContext:
     """The embedded pair, prepared once."""
-    options = Options(
-        device="cpu", memory_bytes=4 * GIB, max_num_batched_tokens=64, max_num_seqs=4, draft_model=EMBEDDED
-    )
-    context = prepare(
-        options,
-        "float32",
-        read_workload(options),
-        find_device("cpu"),
-        budget_bytes=4 * GIB,
-        deadline=time.perf_counter() + 3600,
-        found=Collector(),
-        progress=Progress(),
-        between_runs=lambda: None,
-    )
-    assert context is not None
+    context = prepare_embedded(draft_model=EMBEDDED)
     return replace(context, trace=replace(context.trace, rows=context.trace.rows[:12]))
 
 
